@@ -1,0 +1,62 @@
+# The one list of commands, for people and for CI. `make help` prints it.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+QUESTION ?= What is the capital of France?
+
+NATIVE_SOURCES := $(shell find native -type f) meson.build
+SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name py.typed) $(NATIVE_SOURCES) pyproject.toml
+
+.DEFAULT_GOAL := help
+.PHONY: help run chat test test-quick lint format docs bench clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
+
+$(VENV)/.created:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -q --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/.build-tools: $(VENV)/.created pyproject.toml
+	$(PIP) install -q 'meson-python>=0.17,<1' 'meson>=1.4,<2' 'ninja>=1.11' 'ziglang>=0.15,<0.18'
+	@touch $@
+
+# The package as users get it, built in build/ so that a second time only rebuilds what changed.
+$(VENV)/.installed: $(VENV)/.build-tools $(SOURCES)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install -q --no-build-isolation -C build-dir=build .
+	@touch $@
+
+$(VENV)/.test-tools: $(VENV)/.created pyproject.toml
+	$(PIP) install -q --group test --group lint
+	@touch $@
+
+run: $(VENV)/.installed  ## set everything up, fetch the default model once, answer a question
+	@$(BIN)/emel run -p "$(QUESTION)"
+
+chat: $(VENV)/.installed  ## talk to the default model
+	@$(BIN)/emel chat
+
+test: $(VENV)/.installed $(VENV)/.test-tools  ## set up what the tests need and run them all
+	$(BIN)/python -m pytest -n 2
+
+test-quick: $(VENV)/.installed $(VENV)/.test-tools  ## the tests that need no model and take seconds
+	$(BIN)/python -m pytest -n 2 -m 'not slow and not model'
+
+lint: $(VENV)/.installed $(VENV)/.test-tools  ## style, types, layers, spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+format: $(VENV)/.test-tools  ## rewrite the sources in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed  ## speed of this machine and of generation on it
+	$(BIN)/emel bench generation
+
+clean:  ## remove everything built (not the fetched models)
+	rm -rf $(VENV) build

@@ -1,0 +1,265 @@
+/* EMEL's C ABI: the only door between Python and the native library.
+ *
+ * Rules of this file:
+ *   1. Opaque handles, fixed-width integers, plain structs. No exceptions cross it.
+ *   2. Every function that can fail returns an emel_status; the text for the failure of the
+ *      calling thread is emel_last_error().
+ *   3. Pointers are borrowed unless a function's name ends in _create; what _create made,
+ *      _destroy frees. Nothing is kept past a call but what a handle's comment says.
+ *   4. Structs only grow at the end, and with EMEL_ABI_VERSION.
+ */
+#ifndef EMEL_H
+#define EMEL_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(_WIN32)
+#define EMEL_API __declspec(dllexport)
+#else
+#define EMEL_API __attribute__((visibility("default")))
+#endif
+
+#define EMEL_ABI_VERSION 1u
+/* Changes whenever any result could change (docs/concepts/numerics.md). */
+#define EMEL_NUMERICS_VERSION 1u
+
+typedef int32_t emel_status;
+enum {
+  EMEL_OK = 0,
+  EMEL_INVALID_ARGUMENT = 1, /* a value outside its documented range */
+  EMEL_OUT_OF_MEMORY = 2,
+  EMEL_UNSUPPORTED = 3, /* a type, route or operation this build does not have */
+  EMEL_OUT_OF_BOUNDS = 4, /* an offset or extent outside the memory it is in */
+  EMEL_INTERNAL = 5
+};
+
+EMEL_API uint32_t emel_abi_version(void);
+EMEL_API uint32_t emel_numerics_version(void);
+/* Text of the calling thread's last failure; valid until its next failure. Never NULL. */
+EMEL_API const char* emel_last_error(void);
+/* Heap allocations made by this library since it was loaded. A plan run adds none. */
+EMEL_API uint64_t emel_allocation_count(void);
+
+/* ---- CPU routes ------------------------------------------------------------------------ */
+
+enum {
+  EMEL_ISA_SCALAR = 0, /* the specification */
+  EMEL_ISA_AVX2 = 1, /* AVX2 + FMA + F16C */
+  EMEL_ISA_AVX_VNNI = 2, /* not built yet */
+  EMEL_ISA_AVX512_VNNI = 3, /* AVX-512 F/BW/DQ/VL + VNNI */
+  EMEL_ISA_NEON_DOT = 4, /* not built yet */
+  EMEL_ISA_NEON_I8MM = 5, /* not built yet */
+  EMEL_ISA_COUNT = 6
+};
+
+/* Bit i is set when route i is built in and this CPU and operating system can run it. */
+EMEL_API uint32_t emel_isa_mask(void);
+/* Short name ("scalar", "avx2", ...), or NULL for an unknown route. */
+EMEL_API const char* emel_isa_name(int32_t isa);
+
+/* ---- tensor types (GGUF's own ids) ------------------------------------------------------ */
+
+enum {
+  EMEL_TYPE_F32 = 0,
+  EMEL_TYPE_F16 = 1,
+  EMEL_TYPE_Q4_0 = 2,
+  EMEL_TYPE_Q4_1 = 3,
+  EMEL_TYPE_Q8_0 = 8,
+  EMEL_TYPE_F64 = 28
+};
+
+/* ---- lanes ------------------------------------------------------------------------------ */
+
+/* A pool of n_lanes lanes: the caller is lane 0, the others are warm workers that spin for a
+ * bounded time and then sleep. One run at a time; a second concurrent run waits its turn. */
+typedef struct emel_pool emel_pool;
+EMEL_API emel_status emel_pool_create(uint32_t n_lanes, emel_pool** out);
+EMEL_API void emel_pool_destroy(emel_pool* pool);
+EMEL_API uint32_t emel_pool_n_lanes(const emel_pool* pool);
+
+/* ---- packed weights --------------------------------------------------------------------- */
+
+/* Bytes of a (rows, cols) matrix of a GGUF type in the packed 16-row layout. */
+EMEL_API emel_status emel_pack_size(uint32_t type, uint64_t rows, uint64_t cols, uint64_t* n_bytes);
+
+typedef struct emel_pack_job {
+  const void* src; /* GGUF rows, each row_bytes(type, cols) long */
+  uint64_t src_bytes;
+  void* dst; /* 64-byte aligned, emel_pack_size bytes */
+  uint64_t dst_bytes;
+  uint64_t rows;
+  uint64_t cols;
+  uint32_t type;
+  uint32_t reserved;
+} emel_pack_job;
+
+/* Packs all jobs, spread over the pool's lanes. Validates every job before it writes anything. */
+EMEL_API emel_status emel_pack(emel_pool* pool, const emel_pack_job* jobs, uint64_t n_jobs);
+
+/* ---- plans ------------------------------------------------------------------------------ */
+
+#define EMEL_NONE UINT64_MAX /* no operand */
+#define EMEL_LOGITS (UINT64_MAX - 1) /* the batch's logits buffer */
+#define EMEL_NO_WEIGHT UINT32_MAX
+#define EMEL_KV_BLOCK 16u /* tokens in a block of the KV cache */
+#define EMEL_ATTENTION_CHUNK 256u /* keys in a chunk, aligned to absolute positions */
+
+enum {
+  /* out[0] (T, cols) f32 = param[0] * row of weight[0] for each token of the batch. */
+  EMEL_OP_EMBED = 1,
+  /* out[0] (T, n_rot) f32: cos, sin pairs of position * weight[0][i]; weight[0] is F64 (1, n_rot/2). */
+  EMEL_OP_ROPE_TABLE = 2,
+  /* x = in[0] (T, n) f32, plus in[1] (T, n) f32 unless NONE, the sum written back to in[0];
+   * out[0] f32 and/or out[1] quantised: x / sqrt(mean(x^2) + param[0]) * weight[0] (F32, n).
+   * dim[0] = n. Notes the op's layer for tokens whose values are not finite. */
+  EMEL_OP_RMS_NORM = 3,
+  /* For p < dim[1]: out[p] (T, weight[p].rows) f32 = weight[p] (rows, cols) . in[0], plus weight[4+p]
+   * (F32, rows) unless NO_WEIGHT. in[0] is quantised when the weights are block types, f32 otherwise; all
+   * parts are of one kind. dim[0] = cols, dim[1] = n_parts (1..4). out[0] may be EMEL_LOGITS. */
+  EMEL_OP_MATMUL = 4,
+  /* Rotates in[0] = q (T, n_heads*head_dim) and in[1] = k (T, n_kv_heads*head_dim) in place by the table
+   * in[3], then stores k and in[2] = v (T, n_kv_heads*head_dim) in the KV cache.
+   * dim = {n_heads, n_kv_heads, head_dim, n_rot, pairing (0 adjacent, 1 halves), kv_layer}. */
+  EMEL_OP_ROPE_STORE = 5,
+  /* out[0] (T, n_heads*head_dim) f32 = causal attention of in[0] = q over the KV cache; in[1] is scratch of
+   * emel_attention_scratch bytes. dim = {n_heads, n_kv_heads, head_dim, kv_layer}; param[0] = score scale. */
+  EMEL_OP_ATTENTION = 6,
+  /* out[0] quantised = in[0] (T, n) f32. dim[0] = n. */
+  EMEL_OP_QUANTIZE = 7,
+  /* silu(in[0]) * in[1], each (T, n) f32; out[0] f32 and/or out[1] quantised. dim[0] = n, dim[1] = 0 (SiLU). */
+  EMEL_OP_GATED = 8,
+  /* out[0] (O, n) f32 = rows of in[0] (T, n) chosen by the batch's output_rows. dim[0] = n. */
+  EMEL_OP_GATHER = 9,
+  /* batch.argmax[i] = lowest index of the largest of logits row i, -1 when the row is not finite. dim[0] = n_vocab. */
+  EMEL_OP_ARGMAX = 10,
+  EMEL_OP_COUNT = 11
+};
+
+/* The op works on the batch's n_outputs gathered rows instead of its n_tokens tokens (O for T above). */
+#define EMEL_FLAG_OUTPUT_ROWS 1u
+/* The next op reads nothing this op writes: lanes need not meet after it. */
+#define EMEL_FLAG_NO_BARRIER 2u
+
+/* One record of a plan. in/out are byte offsets into the arena, 64-byte aligned; weight indexes the plan's
+ * table. Unused fields: EMEL_NONE, EMEL_NO_WEIGHT, 0. */
+typedef struct emel_op {
+  uint32_t kind;
+  uint32_t flags;
+  uint32_t layer;
+  uint32_t segment; /* ascending; the weights of a segment can be rebased between runs */
+  uint64_t in[4];
+  uint64_t out[4];
+  uint32_t weight[8];
+  uint32_t dim[8];
+  float param[4];
+} emel_op;
+
+typedef struct emel_weight {
+  const void* data; /* packed matrix, or a plain F32/F64 vector when rows == 1 and packed == 0 */
+  uint64_t n_bytes;
+  uint64_t rows;
+  uint64_t cols;
+  uint32_t type;
+  uint32_t packed;
+} emel_weight;
+
+typedef struct emel_plan_desc {
+  const emel_op* ops;
+  uint64_t n_ops;
+  const emel_weight* weights; /* data must outlive the plan */
+  uint64_t n_weights;
+  uint64_t arena_bytes;
+  uint32_t max_tokens; /* tokens of the largest batch */
+  uint32_t max_outputs;
+  uint32_t max_sequences;
+  uint32_t n_kv_layers;
+  uint32_t n_kv_heads;
+  uint32_t head_dim;
+  uint32_t n_blocks; /* blocks of the KV cache */
+  uint32_t n_vocab;
+  int32_t isa;
+  uint32_t reserved;
+} emel_plan_desc;
+
+typedef struct emel_plan emel_plan;
+
+/* Bytes of one token's quantised activation of n values, of a KV cache, of ATTENTION's scratch. */
+EMEL_API uint64_t emel_quantized_bytes(uint64_t n);
+EMEL_API uint64_t emel_kv_bytes(uint64_t n_kv_layers, uint64_t n_blocks, uint64_t n_kv_heads, uint64_t head_dim);
+EMEL_API uint64_t emel_attention_scratch(uint64_t max_tokens, uint64_t n_heads, uint64_t n_kv_heads,
+                                         uint64_t head_dim, uint64_t n_blocks);
+
+/* Copies the records, checks every kind, offset, extent, type and shape; refuses the plan otherwise. */
+EMEL_API emel_status emel_plan_create(const emel_plan_desc* desc, emel_plan** out);
+EMEL_API void emel_plan_destroy(emel_plan* plan);
+/* Points weight index at other bytes of the same type and shape (the streaming window). */
+EMEL_API emel_status emel_plan_rebase(emel_plan* plan, uint32_t index, const void* data, uint64_t n_bytes);
+
+typedef struct emel_counters {
+  uint64_t dispatches[EMEL_OP_COUNT]; /* ops run, by kind */
+  uint64_t matmul_by_type[40]; /* matmul parts run, by GGUF type */
+  uint64_t optimized; /* of all ops: run by the kernel meant for the plan's route */
+  uint64_t fallback; /* of all ops: run by the scalar kernel although the route is not scalar */
+} emel_counters;
+
+typedef struct emel_batch {
+  void* arena;
+  uint64_t arena_bytes;
+  void* kv;
+  uint64_t kv_bytes;
+  const int32_t* tokens; /* (n_tokens,) ids below n_vocab */
+  const int32_t* positions; /* (n_tokens,) consecutive within a sequence */
+  const int32_t* sequences; /* (n_tokens,) row of block_table; tokens of one sequence are adjacent, ascending */
+  const int32_t* block_table; /* (n_sequences, block_stride) block ids */
+  const int32_t* output_rows; /* (n_outputs,) ascending token indices whose logits are wanted */
+  float* logits; /* (n_outputs, n_vocab) */
+  int32_t* argmax; /* (n_outputs,) */
+  int32_t* bad_layer; /* (n_tokens,) first layer with a value that is not finite, else -1 */
+  uint32_t n_tokens;
+  uint32_t n_sequences;
+  uint32_t n_outputs;
+  uint32_t block_stride;
+  uint32_t segment_begin; /* run segments [begin, end) */
+  uint32_t segment_end;
+} emel_batch;
+
+/* Runs the plan's segments on the pool's lanes. No allocation, no lock on anything but the pool. counters may be
+ * NULL; it is added to. The floating-point environment is set on every lane and the caller's restored. */
+EMEL_API emel_status emel_plan_run(emel_plan* plan, emel_pool* pool, const emel_batch* batch, emel_counters* counters);
+
+/* ---- numerics helpers -------------------------------------------------------------------- */
+
+/* Dequantises n values of a GGUF type to f32 exactly as the format defines (no packing). */
+EMEL_API emel_status emel_dequantize(uint32_t type, const void* src, uint64_t src_bytes, float* dst, uint64_t n);
+/* inv_freq[i] = base^(-2i/n_rot), i < n_rot/2, by EMEL's own exp and log in double. */
+EMEL_API emel_status emel_rope_frequencies(double base, uint32_t n_rot, double* inv_freq);
+
+/* ---- sampling ---------------------------------------------------------------------------- */
+
+typedef struct emel_sampling {
+  float temperature; /* > 0 */
+  float top_p; /* 1 = off */
+  float min_p; /* 0 = off */
+  uint32_t top_k; /* 0 = off */
+  uint64_t seed;
+  uint64_t position; /* the draw's counter: a draw depends on (seed, position) alone */
+} emel_sampling;
+
+/* Chain top-k, top-p, min-p, temperature, draw over logits (n_vocab,), which is left unchanged.
+ * scratch holds emel_sample_scratch(n_vocab) bytes. */
+EMEL_API uint64_t emel_sample_scratch(uint64_t n_vocab);
+EMEL_API emel_status emel_sample(const float* logits, uint64_t n_vocab, const emel_sampling* sampling,
+                                 void* scratch, uint64_t scratch_bytes, int32_t* token);
+
+/* ---- text ---------------------------------------------------------------------------------- */
+
+/* (native/src/text) */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,1 @@
+// Scans length-prefixed string arrays (GGUF) without touching Python per string.

@@ -1,0 +1,1 @@
+"""EMEL runs GGUF language models on CPUs."""
