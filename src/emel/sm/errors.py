@@ -1,0 +1,64 @@
+"""What a machine raises: a faulty table at class definition, an illegal event or a runaway run at dispatch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from enum import Enum
+
+
+class MachineError(Exception):
+    """Base of every error of a machine itself; an exception of an effect propagates as it is."""
+
+
+class TableError(MachineError, TypeError):
+    """A transition table that cannot be right; raised when its class is defined, naming the row."""
+
+
+class UnexpectedEvent(MachineError):
+    """No row accepts this event in this state. Nothing changed: neither the state nor the context.
+
+    `machine` is the class name, `accepted` the events with a row in this state, `guards` the guards of the rows of
+    this very event, none of which held (empty when the event has no row here at all).
+    """
+
+    def __init__(
+        self, machine: str, state: Enum, event: object, accepted: tuple[type, ...], guards: tuple[str, ...] = ()
+    ) -> None:
+        self.machine = machine
+        self.state = state
+        self.event = event
+        self.accepted = accepted
+        self.guards = guards
+        name = type(event).__name__
+        reason = f"none of its guards holds ({', '.join(guards)})" if guards else "no row accepts it"
+        names = ", ".join(each.__name__ for each in accepted) or "nothing"
+        super().__init__(f"{machine} in {state.name} got unexpected {name}: {reason}; accepted here: {names}")
+
+
+class ReentrantDispatch(MachineError):
+    """A machine got an event while it was still running one: it dispatched to itself, or has a second writer."""
+
+    def __init__(self, machine: str, state: Enum, event: object) -> None:
+        self.machine = machine
+        self.state = state
+        self.event = event
+        super().__init__(
+            f"{machine} in {state.name} got {type(event).__name__} while it was running another event: no machine "
+            "dispatches to itself, and each has one writer; return first, then dispatch"
+        )
+
+
+class CompletionOverflow(MachineError):
+    """A run took more completion transitions than its class allows (`MAX_COMPLETIONS`); it stopped in `state`."""
+
+    def __init__(self, machine: str, state: Enum, event: object, limit: int) -> None:
+        self.machine = machine
+        self.state = state
+        self.event = event
+        self.limit = limit
+        super().__init__(
+            f"{machine} did not come to rest after {type(event).__name__}: still enabled in {state.name} after {limit} "
+            "completion transitions; make a guard end the cycle, or raise MAX_COMPLETIONS"
+        )
