@@ -1,1 +1,1 @@
-"""cli."""
+"""The `emel` command: one module per command, imported only when that command is asked for."""

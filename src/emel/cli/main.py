@@ -1,0 +1,146 @@
+"""The `emel` command line: picks the command, runs it, and turns what went wrong into a line and an exit code.
+
+    0 done   1 it failed (one line says why)   2 it was called wrongly   130 Ctrl-C   141 nobody reads stdout any more
+
+Nothing here imports more than argparse; a command's own module is imported when it is the one asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from emel.cli import terminal
+from emel.errors import EmelError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
+
+# Each is a module of this package with `configure(parser)` and `run(arguments) -> exit code`.
+COMMANDS = {
+    "run": "write an answer to one prompt",
+    "chat": "talk with a model",
+    "pull": "fetch a model once, and say where it is",
+    "inspect": "what is in a model file, and the memory it takes",
+    "tokenize": "text to token ids",
+    "doctor": "what this machine has, what EMEL uses of it, and what to expect",
+    "machines": "the state machines inside: list, tables, diagrams",
+    "bench": "measure speed",
+}
+
+EPILOG = """\
+examples:
+  emel run "What is the capital of France?"
+  emel chat
+  emel run -m path/to/model.gguf -p "Once upon a time" --raw -n 64
+  cat notes.txt | emel run -sys "Summarise in one sentence."
+
+A model is a .gguf file, a built-in name, or hf:owner/repo[:quant]. Without one: smollm2-135m-instruct.
+EMEL_DEBUG=1 shows the traceback of an error.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, saying what is wrong in one line that names the flag."""
+
+    def error(self, message: str) -> NoReturn:
+        """Reports a usage error and ends with exit code 2."""
+        terminal.say_error(message, f"see {self.prog} --help")
+        raise SystemExit(EXIT_USAGE)
+
+
+class _ShowVersion(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            found = version("emel")
+        except PackageNotFoundError:
+            found = "(source tree, not installed)"
+        terminal.write_out(f"emel {found}\n")
+        parser.exit()
+
+
+def build_parser(command: str | None) -> Parser:
+    """The parser with all commands named, and the options of `command` alone."""
+    parser = Parser(
+        prog="emel",
+        description="Runs GGUF language models on CPUs.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", required=True)
+    for name, summary in COMMANDS.items():
+        chosen = subparsers.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        if name == command:
+            importlib.import_module(f"emel.cli.{name}").configure(chosen)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code; `argv` is without the program's name."""
+    terminal.prepare_streams()
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run_command(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        terminal.abandon_stdout()
+        return EXIT_BROKEN_PIPE
+    except KeyboardInterrupt:
+        terminal.say("emel: interrupted")
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        if os.environ.get("EMEL_DEBUG") or not _is_expected(error):
+            raise
+        _report(error)
+        return EXIT_FAILED
+    return code
+
+
+def _run_command(words: list[str]) -> int:
+    if not words:
+        build_parser(None).print_help(sys.stderr)
+        return EXIT_USAGE
+    command = next((word for word in words if not word.startswith("-")), None)
+    try:
+        arguments = build_parser(command).parse_args(words)
+    except SystemExit as end:  # argparse's way to return from --help and from usage errors
+        return end.code if isinstance(end.code, int) else EXIT_USAGE
+    code: int = importlib.import_module(f"emel.cli.{arguments.command}").run(arguments)
+    return code
+
+
+def _is_expected(error: Exception) -> bool:
+    """Whether the error is about the user's files, flags or machine; anything else is a defect and shows whole."""
+    if isinstance(error, EmelError | OSError | MemoryError | ImportError):
+        return True
+    # Packages below the engine stand alone: their errors (GgufError ...) are ValueErrors and the like of their own.
+    return type(error).__module__.partition(".")[0] == "emel"
+
+
+def _report(error: Exception) -> None:
+    if isinstance(error, MemoryError):
+        terminal.say_error("not enough memory", "emel doctor shows what is available; -c makes the context smaller")
+    elif isinstance(error, OSError) and error.strerror:
+        about = f"{error.filename!r}: " if error.filename else ""
+        terminal.say_error(f"{about}{error.strerror}")
+    else:
+        terminal.say_error(str(error) or type(error).__name__, getattr(error, "hint", None))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""GGUF files of Hugging Face repositories, through huggingface_hub (the extra `emel[hub]`) and its own cache.
+
+    owner/repo                 the Q4_K_M file, else the first .gguf by name
+    owner/repo:q8_0            the file of that quantisation, in any letter case
+    owner/repo:file.gguf       that file
+    owner/repo...@revision     of a branch, tag or commit
+
+What is in the cache is used without any network; only a refresh (`emel pull`) asks the hub again. HF_HOME, HF_ENDPOINT
+and HF_TOKEN mean what they mean to huggingface_hub.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emel.errors import ModelFetchError, ModelNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from emel.engine.models import FetchPolicy
+
+DEFAULT_QUANT = "Q4_K_M"
+
+# Owner and repository as the hub allows them, then an optional :quant or :file, then an optional @revision.
+_REFERENCE = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<choice>[^@:]+))?(?:@(?P<revision>[^@:\s]+))?", re.ASCII)
+_SHARD = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryReference:
+    """A parsed `owner/repo[:quant or file][@revision]`."""
+
+    repo: str
+    choice: str | None
+    revision: str | None
+
+
+def parse_reference(text: str) -> RepositoryReference:
+    """Reads what follows `hf:`; raises ModelNotFoundError when it has another form."""
+    match = _REFERENCE.fullmatch(text)
+    if match is None:
+        raise ModelNotFoundError(
+            f"'hf:{text}' does not name a repository", hint="the form is hf:owner/repo[:quant or file.gguf][@revision]"
+        )
+    return RepositoryReference(match["repo"], match["choice"], match["revision"])
+
+
+def choose_file(names: Iterable[str], reference: RepositoryReference) -> str:
+    """The one .gguf file of a repository that the reference means.
+
+    Raises ModelNotFoundError, with what there is, when no file fits; and when the file that fits is one of several
+    shards, which EMEL does not read yet.
+    """
+    files = sorted(name for name in names if name.endswith(".gguf") and "mmproj" not in name.lower())
+    choice = reference.choice
+    if not files:
+        raise ModelNotFoundError(f"the repository {reference.repo} has no .gguf file")
+    if choice and choice.endswith(".gguf"):
+        fitting = [name for name in files if name == choice]
+    else:
+        fitting = [name for name in files if _is_quant(name, choice or DEFAULT_QUANT)]
+        if not fitting and choice is None:
+            fitting = files
+    if not fitting:
+        listed = ", ".join(files[:12]) + (", ..." if len(files) > 12 else "")
+        raise ModelNotFoundError(f"{reference.repo} has no .gguf file for {choice!r}", hint=f"it has: {listed}")
+    whole = [name for name in fitting if not _SHARD.search(name)]
+    if not whole:
+        raise ModelNotFoundError(
+            f"{fitting[0]} of {reference.repo} is one of several shards, which EMEL does not read yet",
+            hint="choose a quantisation that is one file",
+        )
+    return whole[0]
+
+
+def fetch_from_repository(text: str, policy: FetchPolicy) -> Path:
+    """The file that `owner/repo[:quant][@revision]` means, in huggingface_hub's cache; fetched when it is not there.
+
+    Raises ModelNotFoundError for a repository, revision or file that does not exist, ModelFetchError for everything
+    that keeps one that does from arriving.
+    """
+    reference = parse_reference(text)
+    try:
+        import huggingface_hub as hub
+    except ImportError:
+        raise ModelFetchError(
+            f"'hf:{text}' needs the package huggingface_hub, which is not installed", hint="pip install 'emel[hub]'"
+        ) from None
+    if not policy.refresh or policy.offline:
+        kept = _find_kept(hub, reference, settle_default=policy.offline)
+        if kept:
+            return kept
+    if policy.offline:
+        raise ModelFetchError(
+            f"'hf:{text}' is not in the cache and fetching is switched off (--offline or EMEL_OFFLINE)",
+            hint=f"fetch it once while online: emel pull hf:{text}",
+        )
+    policy.notify(f"looking up {reference.repo} on the hub")
+    return _download(hub, reference)
+
+
+def _find_kept(hub: Any, reference: RepositoryReference, *, settle_default: bool) -> Path | None:
+    """The file in the local cache that the reference means.
+
+    Without a choice that is the default quantisation; another file that happens to lie here is not taken for it, unless
+    `settle_default` says that there is no asking the hub.
+    """
+    try:
+        snapshot = Path(hub.snapshot_download(reference.repo, revision=reference.revision, local_files_only=True))
+    except (OSError, ValueError):  # LocalEntryNotFoundError is both; there is nothing of this revision
+        return None
+    names = [path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*.gguf") if path.is_file()]
+    if not settle_default and reference.choice is None:
+        names = [name for name in names if _is_quant(name, DEFAULT_QUANT)]
+    try:
+        return snapshot / choose_file(names, reference)
+    except ModelNotFoundError:
+        return None
+
+
+def _download(hub: Any, reference: RepositoryReference) -> Path:
+    repo, revision = reference.repo, reference.revision
+    try:
+        name = choose_file(hub.HfApi().list_repo_files(repo, revision=revision), reference)
+        return Path(hub.hf_hub_download(repo, name, revision=revision))
+    except hub.errors.GatedRepoError as error:
+        raise ModelFetchError(
+            f"{repo} is gated: its owner grants access per account",
+            hint="accept its terms on the hub, then set HF_TOKEN to a token of that account",
+        ) from error
+    except hub.errors.RepositoryNotFoundError as error:
+        raise ModelNotFoundError(
+            f"the hub has no repository {repo} that this account may read",
+            hint="check the spelling; for a private one, set HF_TOKEN",
+        ) from error
+    except hub.errors.RevisionNotFoundError as error:
+        raise ModelNotFoundError(f"{repo} has no revision {revision!r}") from error
+    except ModelNotFoundError:
+        raise
+    except Exception as error:  # the hub's HTTP library differs between its versions, and its errors with it
+        if not _is_transport_error(error, hub):
+            raise
+        where = os.environ.get("HF_ENDPOINT", "the hub")
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelFetchError(
+            f"cannot fetch {repo} from {where}: {first_line}",
+            hint="check the network, HF_ENDPOINT and HF_TOKEN; --offline uses only what is here",
+        ) from error
+
+
+def _is_transport_error(error: Exception, hub: Any) -> bool:
+    modules = {cls.__module__.partition(".")[0] for cls in type(error).__mro__}
+    return isinstance(error, OSError | hub.errors.HfHubHTTPError) or bool(modules & {"httpx", "httpcore", "requests"})
+
+
+def _is_quant(name: str, quant: str) -> bool:
+    """Whether a file or folder name carries the quantisation as a word of its own: Q4_K is not in Q4_K_M."""
+    return re.search(rf"(?:^|[-./_]){re.escape(quant)}(?=[-./])", name, re.IGNORECASE) is not None
