@@ -62,3 +62,11 @@ class CompletionOverflow(MachineError):
             f"{machine} did not come to rest after {type(event).__name__}: still enabled in {state.name} after {limit} "
             "completion transitions; make a guard end the cycle, or raise MAX_COMPLETIONS"
         )
+
+
+class UnfinishedTask(MachineError):
+    """The result of a task was read before its run came to rest."""
+
+
+class RefusedTrap(MachineError):
+    """A waiting effect yielded something its scheduler policy cannot answer; thrown into that effect."""

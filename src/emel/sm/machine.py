@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from emel.sm.errors import CompletionOverflow, ReentrantDispatch, UnexpectedEvent
+from emel.sm.errors import CompletionOverflow, MachineError, ReentrantDispatch, TableError, UnexpectedEvent
 from emel.sm.row import C, S
 from emel.sm.table import accepted_events, check_table, guard_names, link_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from enum import Enum
 
     from emel.sm.row import Row
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 # Stands for the rows of a machine that is running: it accepts nothing, so the fast path needs no flag of its own.
 RUNNING: Mapping[type, Steps] = {}
+
+# Called with every machine class when it is defined; tracing reaches classes through it that are imported later.
+definition_hooks: list[Callable[[type[BaseMachine[Any, Any]]], None]] = []
 
 
 class BaseMachine(Generic[S, C]):
@@ -52,14 +55,18 @@ class BaseMachine(Generic[S, C]):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        if "TABLE" not in vars(cls):
+        if vars(cls).keys().isdisjoint(("INITIAL", "TABLE", "TERMINAL", "FAILED")):
             return
-        cls.STATES = check_table(
-            cls.__name__, getattr(cls, "INITIAL", None), cls.TABLE, cls.TERMINAL, may_wait=cls.EFFECTS_MAY_WAIT
-        )
+        cls.STATES = check_table(cls, may_wait=cls.EFFECTS_MAY_WAIT)
         cls.NODES = link_nodes(cls.STATES, cls.TABLE, cls.FAILED)
+        for hook in definition_hooks:
+            hook(cls)
 
     def __init__(self, context: C) -> None:
+        if not hasattr(self, "NODES"):
+            raise TableError(
+                f"{type(self).__name__} defines no INITIAL and TABLE: only a class with a table has machines"
+            )
         self.context = context
         self._node = self.NODES[self.INITIAL]
         self._accepts = self._node.accepts
@@ -86,6 +93,13 @@ class BaseMachine(Generic[S, C]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._node.state.name}>"
+
+    def move_to_nodes(self, nodes: dict[Enum, Node]) -> None:
+        """Goes on in the same state of another compilation of the table; raises MachineError during a dispatch."""
+        if self._accepts is RUNNING:
+            raise MachineError(f"{self!r} is running an event: begin and end its trace between two dispatches")
+        self._node = nodes[self._node.state]
+        self._accepts = self._node.accepts
 
     def _refusal(self, event: object) -> UnexpectedEvent | ReentrantDispatch:
         """The error for an event that no row took."""
@@ -143,3 +157,11 @@ class Machine(BaseMachine[S, C]):
                     break
             else:
                 return
+
+
+def defined_machines(base: type[BaseMachine[Any, Any]] = BaseMachine) -> Iterator[type[BaseMachine[Any, Any]]]:
+    """Every machine class that has a table of its own, as far as modules are imported."""
+    for machine_class in base.__subclasses__():
+        if "NODES" in vars(machine_class):
+            yield machine_class
+        yield from defined_machines(machine_class)

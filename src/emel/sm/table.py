@@ -68,31 +68,39 @@ def link_nodes(
     return nodes
 
 
+def relink(nodes: dict[Enum, Node], effect_of: Callable[[AnyRow], Any]) -> None:
+    """Gives every step of these nodes the effect `effect_of` gives for its row; machines that hold a node see it too."""
+    for node in nodes.values():
+        node.link(node.rows, nodes, effect_of)
+
+
 def waits(function: object) -> bool:
     """Whether calling `function` gives a generator or a coroutine instead of doing its work."""
     code = getattr(function, "__code__", None)
     return code is not None and bool(code.co_flags & _WAITING)
 
 
-def check_table(
-    machine: str, initial: object, table: object, terminal: frozenset[Any], *, may_wait: bool
-) -> type[Enum]:
+def check_table(machine: type, *, may_wait: bool) -> type[Enum]:
     """Returns the state Enum of a sound table; raises TableError naming the first faulty row otherwise."""
+    name = machine.__name__
+    initial = getattr(machine, "INITIAL", None)
+    table = getattr(machine, "TABLE", None)
     if not isinstance(initial, Enum):
-        raise TableError(f"{machine}.INITIAL is {initial!r}: it must be a member of the machine's state Enum")
+        raise TableError(f"{name}.INITIAL is {initial!r}: it must be a member of the machine's state Enum")
     if not isinstance(table, tuple) or not table:
-        raise TableError(f"{machine}.TABLE must be a non-empty tuple of Row, not {type(table).__name__}")
+        raise TableError(f"{name}.TABLE is {table!r}: it must be a tuple of Row, not empty")
     states = type(initial)
+    for role in ("TERMINAL", "FAILED"):
+        members = getattr(machine, role)
+        if not isinstance(members, frozenset) or not all(isinstance(each, states) for each in members):
+            raise TableError(f"{name}.{role} is {members!r}: it must be a frozenset of members of {states.__name__}")
     for index, row in enumerate(table):
         if not isinstance(row, Row):
-            raise TableError(f"{machine}.TABLE[{index}] is {row!r}: it must be a Row")
-        for fault in _row_faults(row, states, terminal, may_wait=may_wait):
-            raise TableError(f"{machine}.TABLE[{index}] ({row}): {fault}")
-    for state in terminal:
-        if not isinstance(state, states):
-            raise TableError(f"{machine}.TERMINAL holds {state!r}: it must hold members of {states.__name__}")
-    _check_order(machine, table)
-    _check_completions_can_end(machine, table)
+            raise TableError(f"{name}.TABLE[{index}] is {row!r}: it must be a Row")
+        for fault in _row_faults(row, states, machine.TERMINAL, may_wait=may_wait):  # type: ignore[attr-defined]
+            raise TableError(f"{name}.TABLE[{index}] ({row}): {fault}")
+    _check_order(name, table)
+    _check_completions_can_end(name, table)
     return states
 
 

@@ -1,0 +1,55 @@
+"""The only functions that ever yield: what a waiting effect of a `CoMachine` may ask of its scheduler.
+
+An effect awaits them (`async def`) or delegates to them (`yield from` in a generator). A policy answers each trap by
+sending a value back, or refuses it by throwing an error into the effect.
+"""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+R = TypeVar("R")
+
+
+class Trap:
+    """A request of a suspended effect; subclasses say what it asks for."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint(Trap):
+    """Let other ready machines take a step; the answer is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunLanes(Trap):
+    """Run independent calls, perhaps at once; the answer is their results in the order of `calls`.
+
+    All calls run to their end, also when some raise; then the exception of the first of these is thrown.
+    """
+
+    calls: Sequence[Callable[[], Any]]
+
+
+_CHECKPOINT = Checkpoint()
+
+
+@types.coroutine
+def checkpoint() -> Generator[Trap, Any, None]:
+    """Lets other ready machines take a step."""
+    yield _CHECKPOINT
+
+
+@types.coroutine
+def run_lanes(calls: Sequence[Callable[[], R]]) -> Generator[Trap, Any, list[R]]:
+    """Forks `calls`, joins them, and returns their results in order; raises the exception of the first that raised.
+
+    The calls must not touch the same data: a policy may run them at once, on other threads.
+    """
+    return cast("list[R]", (yield RunLanes(calls)))
