@@ -5,6 +5,8 @@ Nothing else is rounded, so this is a floor of the error of an engine with that 
     python tests/reference/activation_formats.py MODEL.gguf TOKEN_IDS.json      (a JSON list of token ids)
 """
 
+# ruff: noqa: T201 - a program whose output is its result.
+
 from __future__ import annotations
 
 import json

@@ -15,7 +15,8 @@ def relative_rms_error(logits: NDArray[Any], expected: NDArray[np.float64]) -> N
     if logits.shape != expected.shape:
         raise ValueError(f"logits are {logits.shape}, the reference's are {expected.shape}")
     difference = logits.astype(np.float64) - expected
-    return np.sqrt(np.mean(difference**2, axis=-1) / np.mean(expected**2, axis=-1))
+    error: NDArray[np.float64] = np.mean(difference**2, axis=-1) / np.mean(expected**2, axis=-1)
+    return np.sqrt(error)
 
 
 def disputed_positions(logits: NDArray[Any], expected: NDArray[np.float64], tolerance: float) -> list[int]:

@@ -1,10 +1,10 @@
 """A slow, obvious forward pass of the llama architecture in float64: what every engine result is held against.
 
-One function per step of the model, whole matrices, no cache, no batching, no reuse: a token sequence goes in, the logits
-of every position come out. Llama 2 (arXiv:2307.09288) with grouped-query attention (arXiv:2305.13245), RMS norm
+One function per step of the model, whole matrices, no cache, no batching, no reuse: token ids go in, the logits of
+every position come out. Llama 2 (arXiv:2307.09288) with grouped-query attention (arXiv:2305.13245), RMS norm
 (arXiv:1910.07467), SwiGLU (arXiv:2002.05202) and RoPE (arXiv:2104.09864). GGUF files of llama models have the rows of
-`attn_q` and `attn_k` ordered so that RoPE turns *adjacent* pairs (2i, 2i+1); a file may divide each pair's frequency by
-`rope_freqs.weight[i]` (Llama 3).
+`attn_q` and `attn_k` ordered so that RoPE turns *adjacent* pairs (2i, 2i+1); a file may divide each pair's frequency
+by `rope_freqs.weight[i]` (Llama 3).
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ def forward(weights: Weights, token_ids: Sequence[int]) -> Array:
         x = x + attention(weights, block, rms_norm(x, weights[block + "attn_norm.weight"], parameters), angles)
         x = x + feed_forward(weights, block, rms_norm(x, weights[block + "ffn_norm.weight"], parameters))
     x = rms_norm(x, weights["output_norm.weight"], parameters)
-    tied = "output.weight" not in weights
+    tied = not weights.has("output.weight")
     return weights.product("token_embd.weight" if tied else "output.weight", x)
 
 
 def rms_norm(x: Array, weight: Array, parameters: Hyperparameters) -> Array:
     """x / sqrt(mean(x^2) + epsilon) * weight over the last axis."""
-    return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + parameters.norm_epsilon) * weight
+    mean_square: Array = np.mean(x * x, axis=-1, keepdims=True)
+    return x / np.sqrt(mean_square + parameters.norm_epsilon) * weight
 
 
 def linear(weights: Weights, name: str, x: Array) -> Array:
@@ -66,7 +67,7 @@ def rope_angles(weights: Weights, n_tokens: int) -> Array:
     """Angle of each position and pair, (n_tokens, n_rot / 2): position * base^(-2i / n_rot) / factor[i] / scale."""
     parameters = weights.hyperparameters
     frequencies = parameters.rope_base ** (-np.arange(0, parameters.n_rot, 2, dtype=np.float64) / parameters.n_rot)
-    if "rope_freqs.weight" in weights:
+    if weights.has("rope_freqs.weight"):
         frequencies = frequencies / weights["rope_freqs.weight"]
     return np.outer(np.arange(n_tokens, dtype=np.float64), frequencies / parameters.rope_scale)
 

@@ -1,4 +1,4 @@
-"""Reads a llama GGUF with the `gguf` package: hyperparameters, and weights dequantised exactly as the format defines."""
+"""Reads a llama GGUF with the `gguf` package: hyperparameters, and weights dequantised as the formats define."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Weights:
             for tensor in reader.tensors
         }
 
-    def __contains__(self, name: str) -> bool:
+    def has(self, name: str) -> bool:
+        """Whether the file holds a tensor of this name."""
         return name in self._tensors
 
     def rows(self, name: str, indices: list[int]) -> NDArray[np.float64]:
@@ -62,7 +63,7 @@ class Weights:
 
     def optional(self, name: str) -> NDArray[np.float64] | float:
         """The vector of this name, or 0.0: what a bias that is not there adds."""
-        return self[name] if name in self else 0.0
+        return self[name] if self.has(name) else 0.0
 
 
 def _read_hyperparameters(reader: gguf.GGUFReader) -> Hyperparameters:
