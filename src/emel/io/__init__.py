@@ -1,1 +1,1 @@
-"""io."""
+"""Byte sources: a file's bytes, mapped or copied, as machines."""
