@@ -69,7 +69,7 @@ def link_nodes(
 
 
 def relink(nodes: dict[Enum, Node], effect_of: Callable[[AnyRow], Any]) -> None:
-    """Gives every step of these nodes the effect `effect_of` gives for its row; machines that hold a node see it too."""
+    """Gives every step the effect `effect_of` gives for its row, in place: machines that hold a node see it too."""
     for node in nodes.values():
         node.link(node.rows, nodes, effect_of)
 

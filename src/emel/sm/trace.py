@@ -1,7 +1,7 @@
 """Records transitions while a `with trace(...)` block runs; costs nothing outside of one.
 
 Tracing rewrites the compiled tables: each effect is wrapped by one that records its transition. Dispatch itself knows
-nothing of it. Every sink is a callable that takes a `Transition`; `list.append` is one, `emel.sm.trace_files` has others.
+nothing of it. A sink is any callable that takes a `Transition`: `list.append`, or a file of `emel.sm.trace_files`.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ _private: dict[int, _Traced] = {}  # by id of the machine
 def trace(sink: Sink, machine: BaseMachine[Any, Any] | None = None) -> Iterator[None]:
     """Gives `sink` every transition of `machine`, or of every machine of the process, while the block runs.
 
-    Blocks may nest and overlap. Raises MachineError when `machine` is in the middle of a dispatch as the block begins or
-    ends. An exception of the sink ends the recording, not the machines; it is raised when the block ends.
+    Blocks may nest and overlap. Raises MachineError when `machine` is in the middle of a dispatch as the block begins
+    or ends. An exception of the sink ends the recording, not the machines; it is raised when the block ends.
     """
     recorder = _Recorder(sink)
     _add(recorder, machine)
