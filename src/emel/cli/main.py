@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from emel.cli import terminal
+from emel.cli.terminal import UsageError
 from emel.errors import EmelError
 
 if TYPE_CHECKING:
@@ -103,6 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         terminal.say("emel: interrupted")
         return EXIT_INTERRUPTED
+    except UsageError as error:
+        terminal.say_error(str(error), f"see emel {words[0]} --help")
+        return EXIT_USAGE
     except Exception as error:
         if os.environ.get("EMEL_DEBUG") or not _is_expected(error):
             raise

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from typing import TextIO
+
+
+class UsageError(Exception):
+    """The command line contradicts itself or lacks something; the text names the flag. Ends with exit code 2."""
 
 
 def prepare_streams() -> None:
@@ -25,17 +30,17 @@ def prepare_streams() -> None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
     _be_lenient(sys.stdout)
     _be_lenient(sys.stderr)
 
 
 def _be_lenient(stream: TextIO) -> None:
-    encoding = (getattr(stream, "encoding", None) or "").lower().replace("-", "")
-    reconfigure = getattr(stream, "reconfigure", None)
-    if reconfigure:
+    if isinstance(stream, io.TextIOWrapper):
         # File names that are not UTF-8 leave as the bytes they came in as; other encodings get escapes, never a crash.
-        is_data = stream is sys.stdout and encoding == "utf8"
-        reconfigure(errors="surrogateescape" if is_data else "backslashreplace")
+        is_data = stream is sys.stdout and stream.encoding.lower().replace("-", "") == "utf8"
+        stream.reconfigure(errors="surrogateescape" if is_data else "backslashreplace")
 
 
 def write_out(text: str) -> None:

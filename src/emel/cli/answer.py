@@ -1,0 +1,52 @@
+"""An answer on its way to stdout, piece by piece, and the line of figures that closes it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+from emel.cli.terminal import say_note, write_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from emel.cli.engine_api import Chunk, Completion
+
+
+def write_answer(chunks: Iterator[Chunk], received: list[str]) -> Completion | None:
+    """Writes every piece as it comes, and a line break at the end unless the text has one.
+
+    The pieces are also appended to `received`, which so holds what was written when the answer is stopped: by Ctrl-C,
+    or by a reader that went away. Either way the iterator is closed, which cancels the request.
+    """
+    completion = None
+    with contextlib.ExitStack() as stack:
+        if close := getattr(chunks, "close", None):
+            stack.callback(close)
+        try:
+            for chunk in chunks:
+                completion = chunk.completion
+                if chunk.text:
+                    write_out(chunk.text)
+                    received.append(chunk.text)
+        except KeyboardInterrupt:
+            if sys.stdout.isatty():
+                write_out("\n")
+            raise
+    if not (received and received[-1].endswith("\n")):
+        write_out("\n")
+    return completion
+
+
+def say_figures(completion: Completion) -> None:
+    """Tokens, speeds and time to the first token, in one line on stderr."""
+    timings = completion.timings
+    parts = [
+        f"{timings.n_prompt_tokens} prompt tokens at {timings.prefill_tokens_per_second:.1f} tokens/s",
+        f"{timings.n_tokens} tokens at {timings.decode_tokens_per_second:.1f} tokens/s",
+        f"first token after {timings.time_to_first_token:.3f} s",
+    ]
+    if completion.finish_reason == "length":
+        parts.append("cut at the limit (-n, -c)")
+    say_note(f"[{', '.join(parts)}]")

@@ -1,0 +1,77 @@
+"""Where a prompt comes from: the command line, a file, or whatever is piped in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emel.cli.arguments import chosen_model
+from emel.cli.terminal import UsageError, say
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def split_words(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
+    """Tells MODEL from PROMPT in the words of `[MODEL] [PROMPT]`, given what the flags settle already.
+
+    A single word is the model when the prompt has a flag, and the prompt when the model has one. Otherwise it is the
+    model if it can be one, and a prompt if not. Raises UsageError for a word too many.
+    """
+    model, words = chosen_model(arguments), list(arguments.words)
+    has_prompt_flag = arguments.prompt is not None or arguments.file is not None
+    if words and model is None and (len(words) == 2 or has_prompt_flag or _is_model(words[0])):
+        model = words.pop(0)
+    if len(words) > 1 or (words and has_prompt_flag):
+        taken = "the prompt is given by a flag" if has_prompt_flag else "the model is given by a flag"
+        raise UsageError(f"unexpected argument {words[-1]!r}: {taken} (quote a prompt of several words)")
+    return model, words[0] if words else None
+
+
+def read_prompt(word: str | None, arguments: argparse.Namespace) -> str:
+    """The prompt as text: from PROMPT or -p, -f, or standard input when none of them is given and it is piped.
+
+    One line break at the end of a file or of standard input does not belong to it. Raises UsageError when there is no
+    prompt, OSError when the file cannot be read.
+    """
+    if arguments.prompt is not None or word is not None:
+        return as_text(arguments.prompt if word is None else word)
+    if arguments.file is not None and arguments.file != "-":
+        return _decode(Path(arguments.file).read_bytes(), arguments.file)
+    if arguments.file is None and sys.stdin.isatty():
+        raise UsageError("no prompt: give it as an argument, by -p or -f, or pipe it in (emel chat is interactive)")
+    text = _decode(sys.stdin.buffer.read(), "standard input")
+    if not text.strip():
+        raise UsageError("no prompt: none is given by argument, -p or -f, and standard input is empty")
+    return text
+
+
+def as_text(argument: str) -> str:
+    """A command-line argument as valid text: bytes that are not UTF-8 become U+FFFD, with a word about it."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return _replace_invalid(os.fsencode(argument), "an argument")
+    return argument
+
+
+def _decode(data: bytes, source: str) -> str:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = _replace_invalid(data, source)
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _replace_invalid(data: bytes, source: str) -> str:
+    say(f"emel: {source} is not valid UTF-8; what is not was replaced by U+FFFD")
+    return data.decode("utf-8", "replace")
+
+
+def _is_model(word: str) -> bool:
+    from emel.engine.models import is_model_reference
+
+    # A name nobody knows is more likely a mistyped model than a prompt of one word.
+    return is_model_reference(word) or not any(character.isspace() for character in word)
