@@ -1,4 +1,4 @@
-"""Records what llama.cpp continues ten prompts with, five raw and five chats, and how sure the float64 reference is of each token.
+"""Records llama.cpp's continuations of five raw prompts and five chats, and the float64 reference's margins there.
 
     python tests/golden/record_llama_cpp.py MODEL.gguf > tests/golden/data/greedy_smollm2.json
 
