@@ -64,7 +64,7 @@ def _add_hyperparameters(writer: gguf.GGUFWriter, geometry: Geometry) -> None:
 
 
 def _add_byte_vocabulary(writer: gguf.GGUFWriter, n_vocab: int) -> None:
-    """An end token, the bytes in GPT-2's spelling (printable Latin-1 as itself, others from U+0100 on), "th", unused."""
+    """An end token, the bytes in GPT-2's spelling (printable Latin-1 as itself, others from U+0100 on), "th"."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     spare = iter(range(0x100, 0x200))
     spelled = [chr(byte if byte in printable else next(spare)) for byte in range(256)]
