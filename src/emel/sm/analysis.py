@@ -55,6 +55,12 @@ def dead_states(machine: MachineClass) -> tuple[Enum, ...]:
     return tuple(state for state in machine.STATES if state not in left and state not in machine.TERMINAL)
 
 
+def passing_states(machine: MachineClass) -> tuple[Enum, ...]:
+    """The states a run never comes to rest in, as a completion row without a guard always leads on."""
+    passed = {row.source for row in machine.TABLE if row.event is None and row.guard is None}
+    return tuple(state for state in machine.STATES if state in passed)
+
+
 def impure_guards(machine: MachineClass) -> tuple[str, ...]:
     """The names of guards whose code assigns or deletes an attribute, an item or an outer variable.
 

@@ -6,7 +6,7 @@ import inspect
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from emel.sm.analysis import event_classes, functions
+from emel.sm.analysis import event_classes, functions, passing_states
 from emel.sm.row import event_name, name_of
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def _roles(machine: MachineClass, state: object) -> str:
         "initial": state is machine.INITIAL,
         "terminal": state in machine.TERMINAL,
         "failed": state in machine.FAILED,
+        "passed through, never rested in": state in passing_states(machine),
     }
     return ", ".join(role for role, holds in roles.items() if holds)
 
