@@ -268,7 +268,8 @@ enum {
 };
 
 /* Byte-level BPE (native/src/text/bpe.h). The arrays are GGUF's own encoding: strings, each an unsigned 64-bit
- * length and its bytes. Everything is copied. Merges whose parts or whole are no tokens are left out. */
+ * length and its bytes. Everything is copied. Merges whose parts or whole are no tokens are left out. Bytes that the
+ * vocabulary has no token for are left out of encodings (as by the tokenizers such vocabularies were trained with). */
 typedef struct emel_bpe emel_bpe;
 typedef struct emel_bpe_desc {
   const uint8_t* tokens;
@@ -278,8 +279,8 @@ typedef struct emel_bpe_desc {
   const uint8_t* merges; /* "left right", in order of rank */
   uint64_t merges_bytes;
   uint64_t n_merges;
-  int32_t unknown_id; /* stands for bytes without a token; -1 for none */
   uint32_t ignore_merges; /* not 0: a word that is a token is that token, whatever the merges say */
+  uint32_t reserved;
 } emel_bpe_desc;
 
 EMEL_API emel_status emel_bpe_create(const emel_bpe_desc* desc, emel_bpe** out);

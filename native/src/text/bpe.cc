@@ -201,9 +201,6 @@ emel_status emel_bpe_create(const emel_bpe_desc* desc, emel_bpe** out) {
   emel_bpe* bpe = allocate_array<emel_bpe>(1);
   if (bpe == nullptr) return fail(EMEL_OUT_OF_MEMORY, "no memory for the vocabulary");
   bpe->n_tokens = static_cast<uint32_t>(desc->n_tokens);
-  bpe->unknown = desc->unknown_id >= 0 && static_cast<uint32_t>(desc->unknown_id) < bpe->n_tokens
-                     ? static_cast<uint32_t>(desc->unknown_id)
-                     : kNoToken;
   bpe->ignore_merges = desc->ignore_merges != 0;
   const uint32_t n_strings = table_size(desc->n_tokens);
   const uint32_t n_merges = table_size(desc->n_merges);
@@ -240,12 +237,14 @@ void emel_bpe_destroy(emel_bpe* bpe) {
 
 emel_status emel_bpe_encode(const emel_bpe* bpe, const uint8_t* text, uint64_t n_bytes, const uint64_t* word_ends,
                             uint64_t n_words, int32_t* ids, uint64_t capacity, uint64_t* n_ids) {
-  if (bpe == nullptr || n_ids == nullptr || (n_bytes > 0 && (text == nullptr || word_ends == nullptr || !ids))) {
+  if (!bpe || !n_ids || (n_bytes > 0 && (!text || !ids)) || (n_words > 0 && !word_ends)) {
     return fail(EMEL_INVALID_ARGUMENT, "emel_bpe_encode: a null argument");
   }
   *n_ids = 0;
-  if (n_bytes > INT32_MAX) return fail(EMEL_UNSUPPORTED, "a text of %llu bytes; at most 2147483647",
-                                       static_cast<unsigned long long>(n_bytes));
+  if (n_bytes > INT32_MAX) {
+    return fail(EMEL_UNSUPPORTED, "a text of %llu bytes; at most 2147483647",
+                static_cast<unsigned long long>(n_bytes));
+  }
   if (capacity < n_bytes) return fail(EMEL_OUT_OF_BOUNDS, "emel_bpe_encode: room for fewer ids than bytes");
   uint64_t begin = 0;
   uint64_t written = 0;

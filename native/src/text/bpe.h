@@ -36,7 +36,6 @@ struct Slice {
 
 struct emel_bpe {
   uint32_t n_tokens;
-  uint32_t unknown;  // stands for bytes without a token; kNoToken when there is none
   bool ignore_merges;
   size_t longest;  // bytes of the longest token text
   uint8_t* blob;  // the texts of all tokens, one after the other
@@ -74,7 +73,7 @@ inline const MergeSlot* find_merge(const emel_bpe* bpe, uint32_t left, uint32_t 
 }
 
 // Encodes one word (not empty): its bytes, then merge after merge, lowest rank first, leftmost among equals. Writes at
-// most word.size ids. Fails when memory is out, or at a byte that has no token in a vocabulary without an unknown token.
+// most word.size ids; bytes without a token are left out. Fails only when memory is out.
 emel_status encode_word(const emel_bpe* bpe, Slice word, int32_t* ids, size_t* n_ids);
 
 }  // namespace emel::text

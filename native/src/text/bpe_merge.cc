@@ -28,20 +28,10 @@ bool is_later(const Candidate& a, const Candidate& b) {
   return a.rank != b.rank ? a.rank > b.rank : a.left > b.left;
 }
 
-emel_status emit(const emel_bpe* bpe, uint32_t id, uint8_t byte, int32_t* out) {
-  if (id == kNoToken) id = bpe->unknown;
-  if (id == kNoToken) {
-    return fail(EMEL_UNSUPPORTED, "the vocabulary has no token for byte 0x%02X and no unknown token", byte);
-  }
-  *out = static_cast<int32_t>(id);
-  return EMEL_OK;
-}
-
-emel_status encode_short(const emel_bpe* bpe, Slice word, int32_t* ids, size_t* n_ids) {
+void encode_short(const emel_bpe* bpe, Slice word, int32_t* ids, size_t* n_ids) {
   uint32_t symbols[kShortWord];
   uint32_t ranks[kShortWord];  // of the pair (i, i + 1)
   uint32_t merged[kShortWord];
-  uint8_t first_byte[kShortWord];
   size_t n = word.size;
   const auto look_up = [&](size_t i) {
     const MergeSlot* merge = find_merge(bpe, symbols[i], symbols[i + 1]);
@@ -50,7 +40,6 @@ emel_status encode_short(const emel_bpe* bpe, Slice word, int32_t* ids, size_t* 
   };
   for (size_t i = 0; i < n; ++i) {
     symbols[i] = bpe->byte_token[word.data[i]];
-    first_byte[i] = word.data[i];
   }
   for (size_t i = 0; i + 1 < n; ++i) look_up(i);
   while (n > 1) {
@@ -59,7 +48,6 @@ emel_status encode_short(const emel_bpe* bpe, Slice word, int32_t* ids, size_t* 
     symbols[best] = merged[best];
     const size_t n_after = n - best - 2;  // symbols behind the pair
     memmove(symbols + best + 1, symbols + best + 2, n_after * sizeof(uint32_t));
-    memmove(first_byte + best + 1, first_byte + best + 2, n_after);
     if (n_after > 0) {
       memmove(ranks + best + 1, ranks + best + 2, (n_after - 1) * sizeof(uint32_t));
       memmove(merged + best + 1, merged + best + 2, (n_after - 1) * sizeof(uint32_t));
@@ -68,11 +56,11 @@ emel_status encode_short(const emel_bpe* bpe, Slice word, int32_t* ids, size_t* 
     --n;
     if (best > 0) look_up(best - 1);
   }
+  size_t written = 0;
   for (size_t i = 0; i < n; ++i) {
-    if (emel_status status = emit(bpe, symbols[i], first_byte[i], ids + i)) return status;
+    if (symbols[i] != kNoToken) ids[written++] = static_cast<int32_t>(symbols[i]);
   }
-  *n_ids = n;
-  return EMEL_OK;
+  *n_ids = written;
 }
 
 struct LongWord {
@@ -125,14 +113,13 @@ emel_status encode_long(const emel_bpe* bpe, Slice word, int32_t* ids, size_t* n
   }
   for (uint32_t i = 0; i < n; ++i) state.propose(i);
   state.merge_all();
-  emel_status status = EMEL_OK;
   size_t written = 0;
-  for (uint32_t i = 0; i != kEnd && status == EMEL_OK; i = state.next[i]) {
-    status = emit(bpe, state.symbols[i], word.data[i], ids + written++);
+  for (uint32_t i = 0; i != kEnd; i = state.next[i]) {
+    if (state.symbols[i] != kNoToken) ids[written++] = static_cast<int32_t>(state.symbols[i]);
   }
   release(heap);
   *n_ids = written;
-  return status;
+  return EMEL_OK;
 }
 
 // The token that is the whole word, unless it is one that text must never turn into.
@@ -143,8 +130,9 @@ uint32_t whole_word(const emel_bpe* bpe, Slice word) {
   size_t n = 0;
   for (size_t i = 0; i < word.size; ++i) n += encode_byte(word.data[i], text + n);
   const uint32_t id = find_token(bpe, {text, n});
-  const bool is_ordinary = id != kNoToken && (bpe->types[id] == EMEL_TOKEN_NORMAL || bpe->types[id] == EMEL_TOKEN_USER_DEFINED);
-  return is_ordinary ? id : kNoToken;
+  if (id == kNoToken) return kNoToken;
+  const uint8_t type = bpe->types[id];
+  return type == EMEL_TOKEN_NORMAL || type == EMEL_TOKEN_USER_DEFINED ? id : kNoToken;
 }
 
 }  // namespace
@@ -158,7 +146,9 @@ emel_status encode_word(const emel_bpe* bpe, Slice word, int32_t* ids, size_t* n
       return EMEL_OK;
     }
   }
-  return word.size <= kShortWord ? encode_short(bpe, word, ids, n_ids) : encode_long(bpe, word, ids, n_ids);
+  if (word.size > kShortWord) return encode_long(bpe, word, ids, n_ids);
+  encode_short(bpe, word, ids, n_ids);
+  return EMEL_OK;
 }
 
 }  // namespace emel::text

@@ -1,0 +1,162 @@
+"""Text -> token ids -> bytes, for byte-level BPE vocabularies.
+
+    text  --special tokens-->  fragments  --pre-tokenizer-->  words  --merges, native-->  ids
+
+Special tokens: user-defined ones are matched in any text. Control tokens only where `parse_special` allows it: text of
+a user never turns into one. Where several could match, the leftmost wins, then the longest.
+Bytes: any are encoded. Invalid UTF-8 goes through as it is (as Python's surrogateescape), and decoding gives it back;
+a str with surrogates that stand for no byte cannot be encoded in UTF-8: they are read as U+FFFD.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from emel._native import bpe as native
+from emel.text.pretokenizers import PreTokenizer, pre_tokenizer, word_ends
+from emel.text.special import SpecialIds, SpecialPattern, find_special_ids
+from emel.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from emel.gguf.metadata import Metadata
+
+SUPPORTED_MODELS = ("gpt2",)
+
+
+class Tokenizer:
+    """The tokenizer of one model. Immutable and safe to use from many threads."""
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        pre: PreTokenizer,
+        special: SpecialIds,
+        *,
+        add_bos: bool = False,
+        add_eos: bool = False,
+    ) -> None:
+        self.vocabulary = vocabulary
+        self.special = special
+        self.add_bos = add_bos and special.bos is not None
+        self.add_eos = add_eos and special.eos is not None
+        self._pre = pre
+
+    @property
+    def n_vocab(self) -> int:
+        """Number of tokens; ids are 0 to n_vocab - 1."""
+        return self.vocabulary.n_tokens
+
+    @property
+    def bos_id(self) -> int | None:
+        """Begin of sequence, if the model has one."""
+        return self.special.bos
+
+    @property
+    def eos_id(self) -> int | None:
+        """End of sequence, if the model has one."""
+        return self.special.eos
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Ids that end a generation: end of sequence, of turn, of message."""
+        return self.special.ends
+
+    def is_control(self, token_id: int) -> bool:
+        """Whether the token is one that text must not turn into unasked."""
+        return token_id in self._control_ids
+
+    def encode(self, text: str | bytes, *, add_special: bool, parse_special: bool) -> list[int]:
+        """Ids of a text. add_special: begin and end as the model wants them; parse_special: read control tokens."""
+        ids = self.encode_marked(as_text(text), {}, parse_special=parse_special)
+        return self.with_bos(ids, add_eos=self.add_eos) if add_special else ids
+
+    def encode_marked(self, text: str, restore: Mapping[int, str], *, parse_special: bool) -> list[int]:
+        """As encode, but ordinary fragments go through str.translate after special tokens were looked for."""
+        ids: list[int] = []
+        pattern = self._any_special if parse_special else self._user_defined
+        for fragment, token_id in pattern.partition(text):
+            if fragment:
+                ids += self._encode_ordinary(fragment.translate(restore) if restore else fragment)
+            if token_id is not None:
+                ids.append(token_id)
+        return ids
+
+    def with_bos(self, ids: list[int], *, add_eos: bool = False) -> list[int]:
+        """The ids with exactly one begin token where the model wants one, or where the text already has some."""
+        n_bos = 0
+        while n_bos < len(ids) and ids[n_bos] == self.bos_id:
+            n_bos += 1
+        has_bos = self.add_bos or n_bos > 0
+        head = [self.bos_id] if has_bos and self.bos_id is not None else []
+        tail = [self.eos_id] if add_eos and self.eos_id is not None else []
+        return head + ids[n_bos:] + tail
+
+    def decode(self, ids: Sequence[int]) -> bytes:
+        """The bytes of ids; IndexError for an id outside the vocabulary."""
+        return self.vocabulary.decode(ids)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes of one token; a control token gives its name."""
+        return self.vocabulary.decode((token_id,))
+
+    def control_texts(self) -> list[str]:
+        """The texts of all control tokens."""
+        return self._any_special.texts_of(self._control_ids)
+
+    def _encode_ordinary(self, text: str) -> list[int]:
+        words = self._pre.split(text)
+        return self.vocabulary.encode_words(text.encode("utf-8", "surrogateescape"), word_ends(words))
+
+    @cached_property
+    def _control_ids(self) -> frozenset[int]:
+        listed = self.vocabulary.ids_of_types(native.TOKEN_CONTROL, native.TOKEN_UNKNOWN)
+        return frozenset(listed) | self.special.ends
+
+    @cached_property
+    def _user_defined(self) -> SpecialPattern:
+        ids = frozenset(self.vocabulary.ids_of_types(native.TOKEN_USER_DEFINED)) - self._control_ids
+        return SpecialPattern(self.vocabulary, ids)
+
+    @cached_property
+    def _any_special(self) -> SpecialPattern:
+        ids = frozenset(self.vocabulary.ids_of_types(native.TOKEN_USER_DEFINED)) | self._control_ids
+        return SpecialPattern(self.vocabulary, ids)
+
+
+def load_tokenizer(metadata: Metadata) -> Tokenizer:
+    """The tokenizer a GGUF file describes; ValueError naming what is unsupported or does not fit together."""
+    model = metadata.get_str("tokenizer.ggml.model")
+    if model not in SUPPORTED_MODELS:
+        supported = ", ".join(SUPPORTED_MODELS)
+        raise ValueError(
+            f"tokenizer model {model!r} (tokenizer.ggml.model) is not supported; supported: {supported} (byte BPE)"
+        )
+    pre = pre_tokenizer(metadata.get_str("tokenizer.ggml.pre", "default"))
+    tokens = metadata.get_strings("tokenizer.ggml.tokens")
+    types = metadata.get_ints("tokenizer.ggml.token_type", None)
+    merges = metadata.get_strings("tokenizer.ggml.merges", None)
+    vocabulary = Vocabulary(tokens, types, merges, ignore_merges=pre.ignore_merges)
+    return Tokenizer(
+        vocabulary,
+        pre,
+        find_special_ids(metadata, vocabulary),
+        add_bos=metadata.get_bool("tokenizer.ggml.add_bos_token", pre.add_bos),
+        add_eos=metadata.get_bool("tokenizer.ggml.add_eos_token", False),
+    )
+
+
+def as_text(text: str | bytes) -> str:
+    """Any str or bytes as a str whose lone surrogates are exactly the bytes that are not UTF-8."""
+    if isinstance(text, bytes):
+        return text.decode("utf-8", "surrogateescape")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        try:
+            return text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

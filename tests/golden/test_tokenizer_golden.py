@@ -1,0 +1,43 @@
+"""The real model's tokenizer against the ids llama.cpp gives (record_tokenizer.py)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emel.gguf.file import open_gguf
+from emel.text.tokenizer import Tokenizer, load_tokenizer
+
+pytestmark = pytest.mark.model
+
+CASES: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "data" / "tokenizer_smollm2.json").read_text(encoding="utf-8")
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(smollm2_path: Path) -> Tokenizer:
+    return load_tokenizer(open_gguf(smollm2_path).metadata)
+
+
+def test_golden_tokenizer_agrees_with_llama_cpp_on_ordinary_text(tokenizer: Tokenizer) -> None:
+    for case in CASES:
+        assert tokenizer.encode(case["text"], add_special=True, parse_special=False) == case["ids"], case["text"]
+
+
+def test_golden_tokenizer_agrees_with_llama_cpp_where_control_tokens_are_read(tokenizer: Tokenizer) -> None:
+    for case in CASES:
+        expected = case.get("ids_special", case["ids"])
+        assert tokenizer.encode(case["text"], add_special=False, parse_special=True) == expected, case["text"]
+
+
+def test_golden_tokenizer_gives_the_text_back(tokenizer: Tokenizer) -> None:
+    # The vocabulary has no token for a few control characters and for some bytes of planes 4 to 16.
+    lost = str.maketrans("", "", "\x04\x06\x13")
+    for case in CASES:
+        text = case["text"]
+        if not any(character >= "\U00040000" for character in text):
+            assert tokenizer.decode(case["ids"]).decode() == text.translate(lost)

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emel.text.tokenizer import as_text, load_tokenizer
+from unit.text.tiny_vocabulary import CONTROLS, END, IM_END, IM_START, id_of, metadata, tiny_metadata, tiny_tokenizer
+
+PRES = ("gpt-2", "smollm", "llama-bpe", "qwen2", "default")
+MERGES = [(b"a", b"b"), (b" ", b"ab"), (b"\xc3", b"\xa9"), (b" ", b" "), (b"\n", b"\n")]
+FORGED = st.lists(st.sampled_from([*CONTROLS, "<|im_", "end|>", "<", "ab", " ", "é", "\n"])).map("".join)
+
+
+@pytest.mark.parametrize("pre", PRES)
+@given(text=st.one_of(st.text(), FORGED))
+@settings(deadline=None)
+def test_tokenizer_gives_any_text_back_without_control_tokens(pre: str, text: str) -> None:
+    tokenizer = tiny_tokenizer(MERGES, pre=pre)
+    ids = tokenizer.encode(text, add_special=False, parse_special=False)
+    assert tokenizer.decode(ids) == text.encode()
+    assert not any(tokenizer.is_control(each) for each in ids)
+
+
+@pytest.mark.parametrize("pre", PRES)
+@given(data=st.binary())
+@settings(deadline=None)
+def test_tokenizer_gives_any_bytes_back(pre: str, data: bytes) -> None:
+    tokenizer = tiny_tokenizer(MERGES, pre=pre)
+    assert tokenizer.decode(tokenizer.encode(data, add_special=False, parse_special=True)) == data
+
+
+@pytest.mark.parametrize("data", [b"\xe6\xad", b"\x80", b"\x00", b"\xff\xfe", b"a\xe6\xad b", b"\xf0\x9f\x98"])
+def test_tokenizer_encodes_bytes_that_are_no_text(data: bytes) -> None:
+    tokenizer = tiny_tokenizer()
+    ids = tokenizer.encode(data, add_special=False, parse_special=False)
+    assert ids == [id_of(tokenizer, bytes([each])) for each in data]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("a", "a"), ("\udce6\udcad", "\udce6\udcad"), ("\udce6\udcad\udca3", "\u6b63"), ("\ud800x", "\ufffdx"), ("", "")],
+)
+def test_as_text_reads_surrogates_as_bytes_or_replaces_them(text: str, expected: str) -> None:
+    assert as_text(text) == expected
+
+
+def test_tokenizer_reads_control_tokens_where_it_is_told_to() -> None:
+    tokenizer = tiny_tokenizer()
+    ids = tokenizer.encode("<|im_start|>a<|im_end|>", add_special=False, parse_special=True)
+    assert ids == [IM_START, id_of(tokenizer, b"a"), IM_END]
+
+
+@pytest.mark.parametrize(
+    ("settings_", "text", "head", "tail"),
+    [
+        ({}, "a", [], []),
+        ({"add_bos_token": True}, "a", [IM_START], []),
+        ({"add_bos_token": True}, "<|im_start|>a", [IM_START], []),
+        ({"add_bos_token": True}, "<|im_start|><|im_start|>a", [IM_START], []),
+        ({"add_eos_token": True}, "a", [], [IM_END]),
+        ({"pre": "llama-bpe"}, "a", [IM_START], []),
+        ({"pre": "llama-bpe", "add_bos_token": False}, "a", [], []),
+    ],
+)
+def test_tokenizer_adds_one_begin_token(
+    settings_: dict[str, object], text: str, head: list[int], tail: list[int]
+) -> None:
+    tokenizer = tiny_tokenizer(**settings_)
+    expected = [*head, id_of(tokenizer, b"a"), *tail]
+    assert tokenizer.encode(text, add_special=True, parse_special=True) == expected
+
+
+def test_tokenizer_without_a_begin_token_adds_none() -> None:
+    values = {key.removeprefix("tokenizer.ggml."): value for key, value in tiny_metadata().items()}
+    del values["bos_token_id"]
+    tokenizer = load_tokenizer(metadata(**values, add_bos_token=True))
+    assert tokenizer.bos_id is None
+    assert tokenizer.encode("", add_special=True, parse_special=True) == []
+
+
+def test_tokenizer_says_what_it_is() -> None:
+    tokenizer = tiny_tokenizer()
+    assert tokenizer.n_vocab == 259
+    assert (tokenizer.bos_id, tokenizer.eos_id) == (IM_START, IM_END)
+    assert tokenizer.end_ids == {END, IM_END}
+    assert [tokenizer.is_control(each) for each in (0, 1, 2, 3)] == [True, True, True, False]
+    assert tokenizer.token_bytes(IM_END) == b"<|im_end|>"
+    assert sorted(tokenizer.control_texts()) == sorted(CONTROLS)
+
+
+def test_tokenizer_model_that_is_not_supported_is_named() -> None:
+    with pytest.raises(ValueError, match=r"tokenizer model 'llama' .* not supported; supported: gpt2"):
+        load_tokenizer(tiny_metadata(model="llama"))
+
+
+def test_tokenizer_unknown_pre_is_named() -> None:
+    with pytest.raises(ValueError, match="unknown pre-tokenizer 'klingon'"):
+        load_tokenizer(tiny_metadata(pre="klingon"))
+
+
+@pytest.mark.parametrize("pre", PRES)
+@pytest.mark.parametrize("character", ["a", " ", ".", "\n", "7"])
+@pytest.mark.timeout(10)
+def test_tokenizer_takes_a_megabyte_of_one_character(pre: str, character: str) -> None:
+    tokenizer = tiny_tokenizer([(character.encode(), character.encode()), (character.encode() * 2,) * 2], pre=pre)
+    text = character * 1_000_000
+    assert tokenizer.decode(tokenizer.encode(text, add_special=False, parse_special=True)) == text.encode()
