@@ -1,1 +1,1 @@
-"""graph."""
+"""Graphs: operations, builder, rules, fusing, placement, and the plans the native library runs."""

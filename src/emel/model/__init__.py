@@ -1,1 +1,1 @@
-"""model."""
+"""Model architectures, one file each, and the loader."""

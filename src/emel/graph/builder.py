@@ -1,0 +1,236 @@
+"""GraphBuilder: what an architecture file uses to write a graph down, one call for each operation of its paper.
+
+    builder = GraphBuilder(heads=Heads(9, 3, 64), n_vocab=49152)
+    x = builder.embed(builder.matrix("token_embd.weight", 49152, 576, TensorType.Q4_1))
+    builder.begin_layer()
+    ...
+    graph = builder.finish()
+
+Operands are checked when they are given (GraphError), rules over the whole graph by graph/spec.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emel.graph.errors import GraphError
+from emel.graph.ops import (
+    Add,
+    Argmax,
+    Attention,
+    Embed,
+    Form,
+    Gated,
+    Gather,
+    Graph,
+    Linear,
+    Pairing,
+    Part,
+    RmsNorm,
+    RopeStore,
+    RopeTable,
+    Rows,
+    Value,
+    Weight,
+)
+from emel.tensor.types import TensorType
+
+if TYPE_CHECKING:
+    from emel.graph.ops import Heads, Operation
+
+
+class GraphBuilder:
+    """Collects operations, values and weights; `finish` gives the graph.
+
+    Operations before the first `begin_layer` are segment 0, those of layer i segment i + 1, those after `end_layers`
+    the last segment.
+    """
+
+    def __init__(self, *, heads: Heads, n_vocab: int) -> None:
+        self.heads = heads
+        self.n_vocab = n_vocab
+        self._operations: list[Operation] = []
+        self._values: list[Value] = []
+        self._weights: dict[str, Weight] = {}
+        self._n_layers = 0
+        self._n_kv_layers = 0
+        self._segment = 0
+
+    # ---- weights
+
+    def matrix(self, name: str, rows: int, cols: int, type_: TensorType) -> Weight:
+        """A packed (rows, cols) matrix; the same name again gives the same weight (tied embeddings)."""
+        return self._weight(name, rows, cols, type_, is_packed=True)
+
+    def vector(self, name: str, n: int, type_: TensorType = TensorType.F32) -> Weight:
+        """A plain vector of n values."""
+        return self._weight(name, 1, n, type_, is_packed=False)
+
+    def _weight(self, name: str, rows: int, cols: int, type_: TensorType, *, is_packed: bool) -> Weight:
+        known = self._weights.get(name)
+        weight = Weight(known.index if known else len(self._weights), name, rows, cols, type_, is_packed)
+        if known is not None and known != weight:
+            raise GraphError(f"weight {name!r} was declared as {known}, now as {weight}")
+        self._weights[name] = weight
+        return weight
+
+    # ---- structure
+
+    @property
+    def layer(self) -> int:
+        """The layer that operations are added to; the last one after `end_layers`, 0 before the first."""
+        return max(self._n_layers - 1, 0)
+
+    def begin_layer(self) -> int:
+        """Starts the next layer, in a segment of its own; returns its index."""
+        self._segment += 1
+        self._n_layers += 1
+        return self._n_layers - 1
+
+    def end_layers(self) -> None:
+        """Starts the segment behind the last layer."""
+        self._segment += 1
+
+    def finish(self) -> Graph:
+        """The graph as built; call once."""
+        return Graph(
+            operations=tuple(self._operations),
+            values=tuple(self._values),
+            weights=tuple(self._weights.values()),
+            heads=self.heads,
+            n_layers=self._n_layers,
+            n_kv_layers=self._n_kv_layers,
+            n_vocab=self.n_vocab,
+        )
+
+    def _value(self, name: str, like: Value | None, width: int, form: Form = Form.F32) -> Value:
+        rows = like.rows if like is not None else Rows.TOKENS
+        value = Value(len(self._values), f"{name}.{self._segment}", rows, width, form)
+        self._values.append(value)
+        return value
+
+    # ---- operations
+
+    def embed(self, weight: Weight, *, scale: float = 1.0) -> Value:
+        """(n_tokens, cols): a row of `weight` for each token."""
+        out = self._value("embedding", None, weight.cols)
+        self._operations.append(Embed(out=out, weight=weight, scale=scale, layer=self.layer, segment=self._segment))
+        return out
+
+    def rope_table(self, frequencies: Weight) -> Value:
+        """(n_tokens, 2 * len(frequencies)): cos and sin of every angle, shared by all layers."""
+        out = self._value("rope_table", None, 2 * frequencies.cols)
+        self._operations.append(RopeTable(out=out, frequencies=frequencies, layer=self.layer, segment=self._segment))
+        return out
+
+    def add(self, stream: Value, delta: Value) -> Value:
+        """The residual stream plus what a block adds to it; `stream` must not be read afterwards."""
+        _same_shape("add", stream, delta)
+        out = self._value("stream", stream, stream.width)
+        self._operations.append(Add(stream=stream, delta=delta, out=out, layer=self.layer, segment=self._segment))
+        return out
+
+    def rms_norm(self, x: Value, weight: Weight, epsilon: float, *, layer: int | None = None) -> Value:
+        """x normalised to a root mean square of 1, times `weight`.
+
+        The norm is where values that are not finite are noticed; `layer` is the layer that wrote x, if not this one.
+        """
+        if weight.cols != x.width:
+            raise GraphError(f"rms_norm of {x.width} values with a weight of {weight.cols} ({weight.name!r})")
+        out = self._value("norm", x, x.width)
+        self._operations.append(
+            RmsNorm(
+                x=x,
+                weight=weight,
+                epsilon=epsilon,
+                out=out,
+                layer=self.layer if layer is None else layer,
+                segment=self._segment,
+            )
+        )
+        return out
+
+    def linear(self, x: Value, weight: Weight, bias: Weight | None = None) -> Value:
+        """(rows of x, weight.rows) = weight . x + bias. Calls in a row that read one x become one job."""
+        return self._linear(x, weight, bias, self._value("linear", x, weight.rows))
+
+    def logits(self, x: Value, weight: Weight, bias: Weight | None = None) -> Value:
+        """The linear that ends the graph: (n_outputs, n_vocab), outside the arena."""
+        return self._linear(x, weight, bias, self._value("logits", x, weight.rows, Form.LOGITS))
+
+    def _linear(self, x: Value, weight: Weight, bias: Weight | None, out: Value) -> Value:
+        if weight.cols != x.width:
+            raise GraphError(f"linear {weight.name!r} reads {weight.cols} values, its input has {x.width}")
+        if bias is not None and bias.cols != weight.rows:
+            raise GraphError(f"bias {bias.name!r} has {bias.cols} values, {weight.name!r} writes {weight.rows}")
+        part = Part(out=out, weight=weight, bias=bias)
+        self._operations.append(Linear(x=x, parts=(part,), layer=self.layer, segment=self._segment))
+        return out
+
+    def rope_store(self, q: Value, k: Value, v: Value, table: Value, *, pairing: Pairing) -> Value:
+        """Rotates q and k, puts k and v into the next layer of the KV cache, returns the rotated q."""
+        for name, value, width in (("q", q, self.heads.q_width), ("k", k, self.heads.kv_width), ("v", v, k.width)):
+            if value.width != width:
+                raise GraphError(f"rope_store: {name} has {value.width} values, {self.heads} needs {width}")
+        rotated = self._value("rotated", q, q.width)
+        self._operations.append(
+            RopeStore(
+                q=q,
+                k=k,
+                v=v,
+                table=table,
+                rotated=rotated,
+                heads=self.heads,
+                pairing=pairing,
+                kv_layer=self._n_kv_layers,
+                layer=self.layer,
+                segment=self._segment,
+            )
+        )
+        self._n_kv_layers += 1
+        return rotated
+
+    def attention(self, q: Value, *, scale: float) -> Value:
+        """Causal attention of the rotated q over the layer of the KV cache that was stored last."""
+        if q.width != self.heads.q_width:
+            raise GraphError(f"attention: q has {q.width} values, {self.heads} needs {self.heads.q_width}")
+        scratch = self._value("scratch", q, 0, Form.SCRATCH)
+        out = self._value("attention", q, q.width)
+        self._operations.append(
+            Attention(
+                q=q,
+                scratch=scratch,
+                out=out,
+                heads=self.heads,
+                scale=scale,
+                kv_layer=self._n_kv_layers - 1,
+                layer=self.layer,
+                segment=self._segment,
+            )
+        )
+        return out
+
+    def gated(self, gate: Value, up: Value) -> Value:
+        """silu(gate) * up."""
+        _same_shape("gated", gate, up)
+        out = self._value("gated", gate, gate.width)
+        self._operations.append(Gated(gate=gate, up=up, out=out, layer=self.layer, segment=self._segment))
+        return out
+
+    def gather(self, x: Value) -> Value:
+        """(n_outputs, width): the rows of x whose logits are wanted; everything behind it works on those alone."""
+        out = Value(len(self._values), f"gathered.{self._segment}", Rows.OUTPUTS, x.width)
+        self._values.append(out)
+        self._operations.append(Gather(x=x, out=out, layer=self.layer, segment=self._segment))
+        return out
+
+    def argmax(self, logits: Value) -> None:
+        """Has the run note the most likely token of each output row."""
+        self._operations.append(Argmax(logits=logits, layer=self.layer, segment=self._segment))
+
+
+def _same_shape(what: str, left: Value, right: Value) -> None:
+    if (left.rows, left.width) != (right.rows, right.width):
+        raise GraphError(
+            f"{what} of ({left.rows.value}, {left.width}) and ({right.rows.value}, {right.width}): shapes must be equal"
+        )

@@ -1,0 +1,78 @@
+"""How large a plan is: the largest batch it runs, and the bytes of every value at that size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from emel.graph.errors import GraphError
+from emel.graph.ops import Attention, Form, Rows
+from emel.kernel import sizes
+
+if TYPE_CHECKING:
+    from emel.graph.ops import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Limits of a plan: tokens and output rows of a batch, rows of the block table, blocks of the KV cache."""
+
+    max_tokens: int
+    max_outputs: int
+    max_sequences: int
+    n_blocks: int
+
+    def __post_init__(self) -> None:
+        for name in ("max_tokens", "max_outputs", "max_sequences", "n_blocks"):
+            value = getattr(self, name)
+            if not 1 <= value < 2**31:
+                raise GraphError(f"{name} is {value}: 1 to {2**31 - 1} are allowed")
+        if self.max_outputs > self.max_tokens:
+            raise GraphError(f"max_outputs is {self.max_outputs}: a batch of {self.max_tokens} tokens has no more")
+
+    def rows(self, rows: Rows) -> int:
+        """The most rows a value can have."""
+        return self.max_tokens if rows is Rows.TOKENS else self.max_outputs
+
+    def holds(self, other: Capacity) -> bool:
+        """Whether a plan of this capacity runs every batch of the other one on the same KV cache."""
+        return (
+            self.max_tokens >= other.max_tokens
+            and self.max_outputs >= other.max_outputs
+            and self.max_sequences >= other.max_sequences
+            and self.n_blocks == other.n_blocks
+        )
+
+
+class Sizes(Protocol):
+    """What the native library dictates; emel.kernel.sizes is one."""
+
+    def quantized_bytes(self, width: int, /) -> int:
+        """Bytes of one token's quantised activation."""
+
+    def attention_scratch_bytes(
+        self, max_tokens: int, n_heads: int, n_kv_heads: int, head_dim: int, n_blocks: int, /
+    ) -> int:
+        """Bytes of scratch of one attention."""
+
+
+NATIVE_SIZES: Sizes = sizes
+
+
+def value_bytes(graph: Graph, capacity: Capacity, native: Sizes = NATIVE_SIZES) -> dict[int, int]:
+    """Value index -> bytes at the largest batch."""
+    n_bytes: dict[int, int] = {}
+    for operation in graph.operations:
+        for value in operation.outputs():
+            n_rows = capacity.rows(value.rows)
+            if value.form is Form.QUANTIZED:
+                n_bytes[value.index] = n_rows * native.quantized_bytes(value.width)
+            elif value.form is Form.SCRATCH:
+                assert isinstance(operation, Attention)  # the only operation with scratch
+                heads = operation.heads
+                n_bytes[value.index] = native.attention_scratch_bytes(
+                    capacity.max_tokens, heads.n_heads, heads.n_kv_heads, heads.head_dim, capacity.n_blocks
+                )
+            else:
+                n_bytes[value.index] = n_rows * value.width * 4
+    return n_bytes

@@ -1,0 +1,97 @@
+"""Rewrites a graph into what the kernels run: fewer passes over memory, the same results bit for bit.
+
+1. A sum moves into the norm that reads it first.
+2. Linears in a row that read one value become one job of up to four parts of one kind (q/k/v, gate/up).
+3. A value read by block-type matrices is quantised once, by the norm or gate that writes it where there is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from emel.graph.ops import Add, Form, Gated, Linear, Quantize, RmsNorm, Value
+from emel.graph.spec import MAX_PARTS
+
+if TYPE_CHECKING:
+    from emel.graph.ops import Graph, Operation
+
+
+def fuse(graph: Graph) -> Graph:
+    """The graph with all three rewrites applied; graph/spec.py's PLAN_RULES say whether it can be planned."""
+    values = list(graph.values)
+    operations = _fold_sums(list(graph.operations))
+    operations = _join_linears(operations)
+    operations = _quantize_once(operations, values)
+    return replace(graph, operations=tuple(operations), values=tuple(values))
+
+
+def _fold_sums(operations: list[Operation]) -> list[Operation]:
+    folded: list[Operation] = []
+    pending: dict[Value, Add] = {}
+    for operation in operations:
+        used = [pending.pop(value) for value in operation.inputs() if value in pending]
+        if isinstance(operation, RmsNorm) and used and operation.delta is None:
+            (add,) = used
+            folded.append(replace(operation, x=add.stream, delta=add.delta, total=add.out))
+            continue
+        folded.extend(used)  # no norm reads them first: they stay, and the rule `is_fused` names them
+        if isinstance(operation, Add):
+            pending[operation.out] = operation
+        else:
+            folded.append(operation)
+    return [*folded, *pending.values()]
+
+
+def _join_linears(operations: list[Operation]) -> list[Operation]:
+    joined: list[Operation] = []
+    for operation in operations:
+        before = joined[-1] if joined else None
+        if isinstance(operation, Linear) and isinstance(before, Linear) and _can_join(before, operation):
+            joined[-1] = replace(before, parts=before.parts + operation.parts)
+        else:
+            joined.append(operation)
+    return joined
+
+
+def _can_join(first: Linear, second: Linear) -> bool:
+    parts = first.parts + second.parts
+    return (
+        first.x == second.x
+        and first.segment == second.segment
+        and len(parts) <= MAX_PARTS
+        and len({part.weight.type.is_quantized for part in parts}) == 1
+        and all(part.out.form is Form.F32 for part in parts)
+    )
+
+
+def _reads_blocks(operation: Operation) -> bool:
+    return isinstance(operation, Linear) and operation.parts[0].weight.type.is_quantized
+
+
+def _quantize_once(operations: list[Operation], values: list[Value]) -> list[Operation]:
+    wanted = {operation.x for operation in operations if isinstance(operation, Linear) and _reads_blocks(operation)}
+    plain = {value for operation in operations if not _reads_blocks(operation) for value in operation.inputs()}
+    quantized: dict[Value, Value] = {}
+    for value in sorted(wanted, key=lambda each: each.index):
+        blocks = Value(len(values), f"{value.name}.q", value.rows, value.width, Form.QUANTIZED)
+        quantized[value] = blocks
+        values.append(blocks)
+    rewritten: list[Operation] = []
+    written: set[Value] = set()
+    for operation in operations:
+        if isinstance(operation, RmsNorm | Gated) and operation.out in quantized:
+            blocks = quantized[operation.out]
+            written.add(blocks)
+            out = operation.out if operation.out in plain else None
+            rewritten.append(replace(operation, out=out, quantized=blocks))
+        elif isinstance(operation, Linear) and _reads_blocks(operation):
+            blocks = quantized[operation.x]
+            if blocks not in written:
+                written.add(blocks)
+                where = {"layer": operation.layer, "segment": operation.segment}
+                rewritten.append(Quantize(x=operation.x, out=blocks, **where))
+            rewritten.append(replace(operation, x=blocks))
+        else:
+            rewritten.append(operation)
+    return rewritten

@@ -1,0 +1,342 @@
+"""Operations of a graph: frozen values with their operands, one class for each kind.
+
+A graph is in single-assignment form: every `Value` is written by one operation. An operation that works in place
+writes a new value and names the one whose storage it takes over (`in_place`); it may also spoil operands (`spoils`).
+An architecture file uses the operations as its paper writes them (an addition, a norm, one linear at a time); those
+marked *fused* below appear or change when graph/fuse.py rewrites the graph into what the kernels run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from emel.tensor.types import TensorType
+
+
+class Rows(Enum):
+    """What a value has a row for."""
+
+    TOKENS = "tokens"  # each token of the batch
+    OUTPUTS = "outputs"  # each token whose logits are wanted
+
+
+class Form(Enum):
+    """How a value is stored."""
+
+    F32 = "f32"
+    QUANTIZED = "quantized"  # int8 blocks of 32 with scales and sums
+    SCRATCH = "scratch"  # bytes of no meaning between operations
+    LOGITS = "logits"  # float32 outside the arena: what the run is for
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """(rows, width) numbers; `index` is unique in its graph."""
+
+    index: int
+    name: str
+    rows: Rows
+    width: int
+    form: Form = Form.F32
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A weight of the model, at `index` of the graph's table: a packed (rows, cols) matrix or a plain vector."""
+
+    index: int
+    name: str
+    rows: int
+    cols: int
+    type: TensorType
+    is_packed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Attention geometry: `n_heads` query heads share `n_kv_heads` key and value heads of `head_dim` each."""
+
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+
+    @property
+    def q_width(self) -> int:
+        """Values of one token's queries."""
+        return self.n_heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Values of one token's keys (or values)."""
+        return self.n_kv_heads * self.head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """`layer` is named when a value is not finite; `segment` groups what the streaming window may rebase at once."""
+
+    layer: int
+    segment: int
+
+    def inputs(self) -> Iterator[Value]:
+        """The values it reads."""
+        yield from ()
+
+    def outputs(self) -> Iterator[Value]:
+        """The values it writes."""
+        yield from ()
+
+    def weights(self) -> Iterator[Weight]:
+        """The weights it reads."""
+        yield from ()
+
+    def in_place(self) -> Iterator[tuple[Value, Value]]:
+        """Pairs (written, read): the first takes over the storage of the second."""
+        yield from ()
+
+    def spoils(self) -> Iterator[Value]:
+        """The inputs whose storage it overwrites."""
+        for _, source in self.in_place():
+            yield source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embed(Operation):
+    """out = scale * row of weight for each token of the batch."""
+
+    out: Value
+    weight: Weight
+    scale: float = 1.0
+
+    def outputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.out
+
+    def weights(self) -> Iterator[Weight]:  # noqa: D102
+        yield self.weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeTable(Operation):
+    """out = cos, sin pairs of each token's position times the inverse frequencies."""
+
+    out: Value
+    frequencies: Weight
+
+    def outputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.out
+
+    def weights(self) -> Iterator[Weight]:  # noqa: D102
+        yield self.frequencies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Add(Operation):
+    """out = stream + delta; fused into the norm that reads the sum first."""
+
+    stream: Value
+    delta: Value
+    out: Value
+
+    def inputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.stream
+        yield self.delta
+
+    def outputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RmsNorm(Operation):
+    """out = t / sqrt(mean(t^2) + epsilon) * weight with t = x (https://arxiv.org/abs/1910.07467).
+
+    Fused: t = x + delta, kept as `total` in x's storage; the result also, or only, as `quantized`.
+    """
+
+    x: Value
+    weight: Weight
+    epsilon: float
+    out: Value | None = None
+    quantized: Value | None = None
+    delta: Value | None = None
+    total: Value | None = None
+
+    def inputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.x
+        if self.delta is not None:
+            yield self.delta
+
+    def outputs(self) -> Iterator[Value]:  # noqa: D102
+        for value in (self.total, self.out, self.quantized):
+            if value is not None:
+                yield value
+
+    def weights(self) -> Iterator[Weight]:  # noqa: D102
+        yield self.weight
+
+    def in_place(self) -> Iterator[tuple[Value, Value]]:  # noqa: D102
+        if self.total is not None:
+            yield self.total, self.x
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One matrix of a linear: out = weight . x + bias."""
+
+    out: Value
+    weight: Weight
+    bias: Weight | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear(Operation):
+    """Matrices that read one x. Fused: up to four parts in one job, x quantised for block-type matrices."""
+
+    x: Value
+    parts: tuple[Part, ...]
+
+    def inputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.x
+
+    def outputs(self) -> Iterator[Value]:  # noqa: D102
+        for part in self.parts:
+            yield part.out
+
+    def weights(self) -> Iterator[Weight]:  # noqa: D102
+        for part in self.parts:
+            yield part.weight
+        for part in self.parts:
+            if part.bias is not None:
+                yield part.bias
+
+
+class Pairing(Enum):
+    """Which dimensions of a head RoPE rotates together."""
+
+    ADJACENT = 0  # (0, 1), (2, 3) ...
+    HALVES = 1  # (0, n/2), (1, n/2 + 1) ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeStore(Operation):
+    """rotated = q turned by the table, in place; k likewise, then k and v go to layer `kv_layer` of the KV cache."""
+
+    q: Value
+    k: Value
+    v: Value
+    table: Value
+    rotated: Value
+    heads: Heads
+    pairing: Pairing
+    kv_layer: int
+
+    def inputs(self) -> Iterator[Value]:  # noqa: D102
+        yield from (self.q, self.k, self.v, self.table)
+
+    def outputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.rotated
+
+    def in_place(self) -> Iterator[tuple[Value, Value]]:  # noqa: D102
+        yield self.rotated, self.q
+
+    def spoils(self) -> Iterator[Value]:  # noqa: D102
+        yield self.q
+        yield self.k
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention(Operation):
+    """out = causal attention of q over layer `kv_layer` of the KV cache, scores times `scale`."""
+
+    q: Value
+    scratch: Value
+    out: Value
+    heads: Heads
+    scale: float
+    kv_layer: int
+
+    def inputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.q
+
+    def outputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.scratch
+        yield self.out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantize(Operation):
+    """Fused only: out = x as int8 blocks, for a value no norm or gate wrote."""
+
+    x: Value
+    out: Value
+
+    def inputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.x
+
+    def outputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gated(Operation):
+    """out = silu(gate) * up (https://arxiv.org/abs/2002.05202). Fused: also, or only, as `quantized`."""
+
+    gate: Value
+    up: Value
+    out: Value | None = None
+    quantized: Value | None = None
+
+    def inputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.gate
+        yield self.up
+
+    def outputs(self) -> Iterator[Value]:  # noqa: D102
+        for value in (self.out, self.quantized):
+            if value is not None:
+                yield value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gather(Operation):
+    """out = the rows of x whose logits are wanted."""
+
+    x: Value
+    out: Value
+
+    def inputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.x
+
+    def outputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argmax(Operation):
+    """The lowest index of the largest of each row of logits goes to the batch."""
+
+    logits: Value
+
+    def inputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.logits
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """What an architecture computes, in order; independent of batch sizes, threads and addresses."""
+
+    operations: tuple[Operation, ...]
+    values: tuple[Value, ...]
+    weights: tuple[Weight, ...]
+    heads: Heads
+    n_layers: int
+    n_kv_layers: int
+    n_vocab: int
+
+    @property
+    def n_segments(self) -> int:
+        """Segments from 0 to the last operation's."""
+        return self.operations[-1].segment + 1 if self.operations else 0

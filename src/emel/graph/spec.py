@@ -1,0 +1,287 @@
+"""The rules of a graph, one line each in RULES and PLAN_RULES; they run on every graph before it is planned.
+
+A rule is a generator of faults over the whole graph. GRAPH rules hold for what an architecture file builds and for
+what fusing makes of it; PLAN rules only for the latter. Each has a test that breaks it.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from emel.graph.errors import GraphError
+from emel.graph.ops import (
+    Add,
+    Argmax,
+    Attention,
+    Embed,
+    Form,
+    Gather,
+    Linear,
+    RmsNorm,
+    RopeStore,
+    RopeTable,
+    Rows,
+)
+from emel.tensor.types import TensorType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from emel.graph.ops import Graph, Operation, Value
+
+    Rule = Callable[[Graph], Iterator[str]]
+
+MAX_PARTS = 4
+ACTIVATION_BLOCK = 32  # values that share a scale in a quantised activation
+
+
+class Violation(NamedTuple):
+    """A rule and what breaks it."""
+
+    rule: str
+    fault: str
+
+
+def reads_only_what_was_written(graph: Graph) -> Iterator[str]:
+    """Every value is written before it is read."""
+    written: set[Value] = set()
+    for where, operation in _numbered(graph):
+        yield from (f"{where} reads {value.name}" for value in operation.inputs() if value not in written)
+        written.update(operation.outputs())
+
+
+def writes_once(graph: Graph) -> Iterator[str]:
+    """Every value is written by one operation."""
+    written: set[int] = set()
+    for where, operation in _numbered(graph):
+        for value in operation.outputs():
+            if value.index in written:
+                yield f"{where} writes {value.name} again"
+            written.add(value.index)
+
+
+def reads_nothing_spoiled(graph: Graph) -> Iterator[str]:
+    """A value whose storage was taken over is not read any more, and is no operand twice in the operation that does."""
+    spoiled: set[Value] = set()
+    for where, operation in _numbered(graph):
+        inputs = list(operation.inputs())
+        yield from (f"{where} reads {value.name}" for value in inputs if value in spoiled)
+        spoils = list(operation.spoils())
+        yield from (f"{where} reads {value.name} twice" for value in spoils if inputs.count(value) > 1)
+        spoiled.update(spoils)
+
+
+def reads_all_it_writes(graph: Graph) -> Iterator[str]:
+    """Every value is read by some operation, except logits, scratch and a sum kept for later."""
+    read = {value for operation in graph.operations for value in operation.inputs()}
+    for where, operation in _numbered(graph):
+        kept = {written for written, _ in operation.in_place() if isinstance(operation, RmsNorm)}
+        for value in operation.outputs():
+            if value.form in (Form.F32, Form.QUANTIZED) and value not in read and value not in kept:
+                yield f"{where} writes {value.name}"
+
+
+def keeps_rows_apart(graph: Graph) -> Iterator[str]:
+    """Only a gather turns token rows into output rows; what reads or writes the KV cache has token rows."""
+    for where, operation in _numbered(graph):
+        expected = {Rows.TOKENS} if isinstance(operation, Embed | RopeTable | RopeStore | Attention) else set()
+        if isinstance(operation, Gather):
+            if (operation.x.rows, operation.out.rows) != (Rows.TOKENS, Rows.OUTPUTS):
+                yield f"{where} gathers {operation.x.rows.value} into {operation.out.rows.value}"
+            continue
+        seen = {value.rows for value in (*operation.inputs(), *operation.outputs())}
+        if len(seen | expected) > 1:
+            yield f"{where} mixes {' and '.join(sorted(rows.value for rows in seen | expected))}"
+
+
+def knows_its_weights(graph: Graph) -> Iterator[str]:
+    """Every weight stands at its index of the table; matrices are packed, vectors are plain F32 or F64."""
+    for index, weight in enumerate(graph.weights):
+        if weight.index != index:
+            yield f"{weight.name} has index {weight.index} at {index}"
+        if not weight.is_packed and (weight.rows != 1 or weight.type not in (TensorType.F32, TensorType.F64)):
+            yield f"{weight.name} is a plain ({weight.rows}, {weight.cols}) {weight.type.name}"
+    for where, operation in _numbered(graph):
+        for weight in operation.weights():
+            if not (0 <= weight.index < len(graph.weights) and graph.weights[weight.index] == weight):
+                yield f"{where} reads {weight.name}"
+
+
+def fits_widths(graph: Graph) -> Iterator[str]:
+    """Operands have the widths of their weights and of each other."""
+    for where, operation in _numbered(graph):
+        for name, seen, wanted in _widths(operation):
+            if seen != wanted:
+                yield f"{where}: {name} is {seen} wide, not {wanted}"
+
+
+def reads_the_right_kind_of_weight(graph: Graph) -> Iterator[str]:
+    """Embeddings and linears read matrices; norms and biases plain F32 vectors; the RoPE table an F64 vector."""
+    for where, operation in _numbered(graph):
+        matrices, vectors, wanted = [], [], TensorType.F32
+        if isinstance(operation, Embed):
+            matrices = [operation.weight]
+        elif isinstance(operation, Linear):
+            matrices = [part.weight for part in operation.parts]
+            vectors = [part.bias for part in operation.parts if part.bias is not None]
+        elif isinstance(operation, RmsNorm):
+            vectors = [operation.weight]
+        elif isinstance(operation, RopeTable):
+            vectors, wanted = [operation.frequencies], TensorType.F64
+        yield from (f"{where} reads {weight.name}, a plain vector" for weight in matrices if not weight.is_packed)
+        for weight in vectors:
+            if weight.is_packed or weight.type is not wanted:
+                yield f"{where} reads {weight.name} as a plain {wanted.name} vector"
+
+
+def fits_heads(graph: Graph) -> Iterator[str]:
+    """Query heads are a multiple of key heads; an even number of dimensions, at most a head, is rotated."""
+    for where, operation in _numbered(graph):
+        if isinstance(operation, RopeStore | Attention):
+            heads = operation.heads
+            if heads.n_kv_heads < 1 or heads.head_dim < 1 or heads.n_heads % heads.n_kv_heads:
+                yield f"{where}: {heads.n_heads} query heads over {heads.n_kv_heads} key heads of {heads.head_dim}"
+        if isinstance(operation, RopeStore):
+            n_rot = operation.table.width
+            if n_rot < 2 or n_rot % 2 or n_rot > operation.heads.head_dim:
+                yield f"{where} rotates {n_rot} of {operation.heads.head_dim} dimensions"
+
+
+def stores_before_it_attends(graph: Graph) -> Iterator[str]:
+    """Each layer of the KV cache is stored once, in order, before it is attended to."""
+    n_stored = 0
+    for where, operation in _numbered(graph):
+        if isinstance(operation, RopeStore):
+            if operation.kv_layer != n_stored:
+                yield f"{where} stores KV layer {operation.kv_layer} after {n_stored} others"
+            n_stored += 1
+        if isinstance(operation, Attention) and not 0 <= operation.kv_layer < n_stored:
+            yield f"{where} attends to KV layer {operation.kv_layer}, {n_stored} were stored"
+    if n_stored != graph.n_kv_layers:
+        yield f"{n_stored} KV layers are stored, the graph declares {graph.n_kv_layers}"
+
+
+def ascends(graph: Graph) -> Iterator[str]:
+    """Segments and layers never descend, and layers exist."""
+    for (_, before), (where, operation) in pairwise(_numbered(graph)):
+        if operation.segment < before.segment:
+            yield f"{where} is in segment {operation.segment} after {before.segment}"
+    for where, operation in _numbered(graph):
+        if not 0 <= operation.layer < max(graph.n_layers, 1):
+            yield f"{where} is in layer {operation.layer} of {graph.n_layers}"
+
+
+def ends_in_logits(graph: Graph) -> Iterator[str]:
+    """One linear writes logits, alone, n_vocab wide, for output rows; only an argmax reads them."""
+    writers = [(w, o) for w, o in _numbered(graph) if any(v.form is Form.LOGITS for v in o.outputs())]
+    if len(writers) != 1:
+        yield f"{len(writers)} operations write logits"
+    for where, operation in writers:
+        outputs = list(operation.outputs())
+        if not isinstance(operation, Linear) or len(outputs) != 1:
+            yield f"{where} writes logits beside other values, or is no linear"
+        elif (outputs[0].width, outputs[0].rows) != (graph.n_vocab, Rows.OUTPUTS):
+            yield f"{where} writes logits of ({outputs[0].rows.value}, {outputs[0].width})"
+    for where, operation in _numbered(graph):
+        if any((value.form is Form.LOGITS) != isinstance(operation, Argmax) for value in operation.inputs()):
+            yield f"{where} reads logits and is no argmax, or the other way round"
+
+
+def is_fused(graph: Graph) -> Iterator[str]:
+    """No addition is left, and a sum is made only together with its addend."""
+    for where, operation in _numbered(graph):
+        if isinstance(operation, Add):
+            yield f"{where}: the sum {operation.out.name} is not read by a norm right after it is made"
+        if isinstance(operation, RmsNorm) and (operation.delta is None) != (operation.total is None):
+            yield f"{where} has an addend or a total without the other"
+
+
+def has_parts_of_one_kind(graph: Graph) -> Iterator[str]:
+    """A linear has 1 to 4 parts, all of block types (with a quantised input) or none (with an f32 input)."""
+    for where, operation in _numbered(graph):
+        if isinstance(operation, Linear):
+            kinds = {part.weight.type.is_quantized for part in operation.parts}
+            if not 1 <= len(operation.parts) <= MAX_PARTS or len(kinds) != 1:
+                names = ", ".join(f"{part.weight.name} ({part.weight.type.name})" for part in operation.parts)
+                yield f"{where} has parts {names or 'none'}"
+            elif (operation.x.form is Form.QUANTIZED) != kinds.pop():
+                yield f"{where} reads {operation.x.name} as {operation.x.form.value}"
+
+
+def reads_the_right_form(graph: Graph) -> Iterator[str]:
+    """Quantised values have whole blocks and are read by linears alone; a norm or gate writes something."""
+    for where, operation in _numbered(graph):
+        if not isinstance(operation, Linear | Argmax):
+            yield from (
+                f"{where} reads {v.name} as {v.form.value}" for v in operation.inputs() if v.form is not Form.F32
+            )
+        if not list(operation.outputs()) and not isinstance(operation, Argmax):
+            yield f"{where} writes nothing"
+        for value in operation.outputs():
+            if value.form is Form.QUANTIZED and value.width % ACTIVATION_BLOCK:
+                yield f"{where} quantises {value.width} values, not a multiple of {ACTIVATION_BLOCK}"
+
+
+RULES: tuple[Rule, ...] = (
+    reads_only_what_was_written,
+    writes_once,
+    reads_nothing_spoiled,
+    reads_all_it_writes,
+    keeps_rows_apart,
+    knows_its_weights,
+    fits_widths,
+    reads_the_right_kind_of_weight,
+    fits_heads,
+    stores_before_it_attends,
+    ascends,
+    ends_in_logits,
+)
+PLAN_RULES: tuple[Rule, ...] = (*RULES, is_fused, has_parts_of_one_kind, reads_the_right_form)
+
+
+def violations(graph: Graph, rules: Iterable[Rule]) -> list[Violation]:
+    """Every fault of the graph, in the order of the rules."""
+    return [Violation(rule.__name__, fault) for rule in rules for fault in rule(graph)]
+
+
+def check_rules(graph: Graph, rules: Iterable[Rule]) -> None:
+    """GraphError naming the first broken rule and how many more there are."""
+    found = violations(graph, rules)
+    if found:
+        rule, fault = found[0]
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise GraphError(f"the graph breaks the rule {rule!r}: {fault}{more}")
+
+
+def _numbered(graph: Graph) -> Iterator[tuple[str, Operation]]:
+    for index, operation in enumerate(graph.operations):
+        yield f"operation {index} ({type(operation).__name__}, layer {operation.layer})", operation
+
+
+def _widths(operation: Operation) -> Iterator[tuple[str, int, int]]:
+    """(operand, its width, the width it must have)."""
+    if isinstance(operation, Embed):
+        yield "out", operation.out.width, operation.weight.cols
+    elif isinstance(operation, RopeTable):
+        yield "out", operation.out.width, 2 * operation.frequencies.cols
+    elif isinstance(operation, Linear):
+        for part in operation.parts:
+            yield part.weight.name, part.weight.cols, operation.x.width
+            yield part.out.name, part.out.width, part.weight.rows
+            if part.bias is not None:
+                yield part.bias.name, part.bias.cols, part.weight.rows
+    elif isinstance(operation, RmsNorm):
+        yield operation.weight.name, operation.weight.cols, operation.x.width
+    if isinstance(operation, RopeStore):
+        heads = operation.heads
+        yield "q", operation.q.width, heads.q_width
+        yield "k", operation.k.width, heads.kv_width
+        yield "v", operation.v.width, heads.kv_width
+        yield "rotated", operation.rotated.width, heads.q_width
+    elif isinstance(operation, Attention):
+        yield "q", operation.q.width, operation.heads.q_width
+        yield "out", operation.out.width, operation.heads.q_width
+    elif not isinstance(operation, Embed | RopeTable | Linear | Argmax):
+        operands = [*operation.inputs(), *operation.outputs()]
+        yield from ((value.name, value.width, operands[0].width) for value in operands)

@@ -1,0 +1,168 @@
+"""Weights as the kernels want them: every matrix of a model packed 16 rows wide into one buffer by one native call.
+
+Vectors (norms, biases, frequencies) lie behind the matrices, plain. The source pages are not needed afterwards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emel._native import LIBRARY, check
+from emel._native import abi as _abi
+from emel.kernel.buffers import Memory, address_of
+from emel.kernel.dequantize import dequantize
+from emel.kernel.sizes import aligned, packed_bytes
+from emel.tensor.types import TensorType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from typing_extensions import Buffer
+
+    from emel.kernel.pool import LanePool
+
+PACKABLE = (TensorType.F32, TensorType.F16, TensorType.Q4_0, TensorType.Q4_1, TensorType.Q8_0)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A (rows, cols) matrix as it lies in a file; `data` must live until it is packed."""
+
+    name: str
+    type: TensorType
+    rows: int
+    cols: int
+    data: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """`n` values kept plain: F64 as they are, every other type as float32."""
+
+    name: str
+    type: TensorType
+    n: int
+    data: Buffer
+
+    @property
+    def stored_type(self) -> TensorType:
+        """The type of the stored values."""
+        return TensorType.F64 if self.type is TensorType.F64 else TensorType.F32
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a weight lies."""
+
+    address: int
+    n_bytes: int
+
+
+class PackedWeights:
+    """The weights of a model in memory of their own: name -> location. `close` gives all of it back."""
+
+    __slots__ = ("_locations", "_memory")
+
+    def __init__(self, memory: Memory, locations: dict[str, Location]) -> None:
+        self._memory = memory
+        self._locations = locations
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all weights with their padding."""
+        return self._memory.n_bytes
+
+    def locate(self, name: str) -> Location:
+        """The location of a weight; KeyError for an unknown name, ValueError once closed."""
+        if self._memory.is_closed:
+            raise ValueError("these weights were closed")
+        return self._locations[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._locations
+
+    def close(self) -> None:
+        """Gives the memory back; no plan may use it any more."""
+        self._memory.close()
+
+
+def pack(pool: LanePool, matrices: Sequence[Matrix], vectors: Iterable[Vector] = ()) -> PackedWeights:
+    """Packs all matrices over the pool's lanes and copies the vectors.
+
+    ValueError names the first weight of a type the kernels cannot read, of a wrong size, or of a repeated name.
+    """
+    vectors = tuple(vectors)
+    locations, total = _layout(matrices, vectors)
+    memory = Memory(max(total, 1))
+    placed = {name: Location(memory.address + offset, n_bytes) for name, (offset, n_bytes) in locations.items()}
+    if matrices:
+        jobs = (_abi.PackJob * len(matrices))()
+        for job, matrix in zip(jobs, matrices, strict=True):
+            _fill_job(job, matrix, placed[matrix.name])
+        check(LIBRARY.emel_pack(pool.handle, jobs, len(matrices)))
+    for vector in vectors:
+        _store(vector, placed[vector.name])
+    return PackedWeights(memory, placed)
+
+
+def weights_bytes(matrices: Iterable[tuple[TensorType, int, int]], vectors: Iterable[tuple[TensorType, int]]) -> int:
+    """Bytes `pack` would need for matrices of (type, rows, cols) and vectors of (stored type, n)."""
+    n_matrices = sum(aligned(packed_bytes(type_, rows, cols)) for type_, rows, cols in matrices)
+    return n_matrices + sum(aligned(type_.row_bytes(n)) for type_, n in vectors)
+
+
+def check_packable(name: str, type_: TensorType) -> None:
+    """ValueError naming the weight, its type and what is supported, unless the kernels read that type."""
+    if type_ not in PACKABLE:
+        supported = ", ".join(each.name for each in PACKABLE)
+        raise ValueError(
+            f"tensor {name!r} is {type_.name}, which EMEL cannot compute with yet; supported are {supported}: "
+            "use a file in one of these formats"
+        )
+
+
+def _layout(matrices: Sequence[Matrix], vectors: Sequence[Vector]) -> tuple[dict[str, tuple[int, int]], int]:
+    """name -> (offset, bytes), and the bytes of everything."""
+    sizes: list[tuple[str, int]] = []
+    for matrix in matrices:
+        check_packable(matrix.name, matrix.type)
+        _check_source(matrix.name, matrix.data, matrix.type.n_bytes(matrix.rows, matrix.cols))
+        sizes.append((matrix.name, packed_bytes(matrix.type, matrix.rows, matrix.cols)))
+    for vector in vectors:
+        if vector.type is not TensorType.F64:
+            check_packable(vector.name, vector.type)
+        _check_source(vector.name, vector.data, vector.type.row_bytes(vector.n))
+        sizes.append((vector.name, vector.stored_type.row_bytes(vector.n)))
+    locations: dict[str, tuple[int, int]] = {}
+    offset = 0
+    for name, n_bytes in sizes:
+        if name in locations:
+            raise ValueError(f"weight {name!r} was given twice")
+        locations[name] = (offset, n_bytes)
+        offset += aligned(n_bytes)
+    return locations, offset
+
+
+def _check_source(name: str, data: Buffer, needed: int) -> None:
+    with memoryview(data) as view:
+        if view.nbytes != needed:
+            raise ValueError(f"tensor {name!r} has {view.nbytes} bytes, its type and shape need {needed}")
+
+
+def _fill_job(job: _abi.PackJob, matrix: Matrix, location: Location) -> None:
+    job.src = address_of(matrix.data)
+    job.src_bytes = matrix.type.n_bytes(matrix.rows, matrix.cols)
+    job.dst = location.address
+    job.dst_bytes = location.n_bytes
+    job.rows = matrix.rows
+    job.cols = matrix.cols
+    job.type = int(matrix.type)
+
+
+def _store(vector: Vector, location: Location) -> None:
+    plain = vector.type is vector.stored_type
+    values: Buffer = vector.data if plain else dequantize(vector.type, vector.data, vector.n)
+    if location.n_bytes:
+        ctypes.memmove(location.address, address_of(values), location.n_bytes)

@@ -1,0 +1,57 @@
+"""The owner of a native lane pool: the caller is lane 0, the others are warm workers."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+from emel._native import LIBRARY, check
+from emel._native import abi as _abi  # noqa: F401 - declares the prototypes
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+MAX_LANES = 1024
+
+
+class LanePool:
+    """`n_lanes` lanes, alive from construction to `close`; a context manager.
+
+    Runs one thing at a time: a second concurrent run waits its turn. Close it only when nothing runs on it.
+    """
+
+    __slots__ = ("_handle", "n_lanes")
+
+    def __init__(self, n_lanes: int) -> None:
+        if not 1 <= n_lanes <= MAX_LANES:
+            raise ValueError(f"a pool cannot have {n_lanes} lanes: 1 to {MAX_LANES} are allowed")
+        handle = ctypes.c_void_p()
+        check(LIBRARY.emel_pool_create(n_lanes, ctypes.byref(handle)))
+        self._handle: ctypes.c_void_p | None = handle
+        self.n_lanes = n_lanes
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """The emel_pool; ValueError once closed."""
+        if self._handle is None:
+            raise ValueError("this lane pool is closed")
+        return self._handle
+
+    def close(self) -> None:
+        """Ends the workers; harmless when repeated."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            LIBRARY.emel_pool_destroy(handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()

@@ -1,0 +1,40 @@
+"""Inverse frequencies of rotary position embeddings (https://arxiv.org/abs/2104.09864), in double precision."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from emel._native import LIBRARY, check
+from emel._native import abi as _abi  # noqa: F401 - declares the prototypes
+from emel.kernel.buffers import address_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def rope_frequencies(
+    base: float, n_rot: int, *, factors: Sequence[float] | None = None, linear_scale: float = 1.0
+) -> array[float]:
+    """(n_rot / 2,) float64: base^(-2i/n_rot) / (factors[i] * linear_scale).
+
+    `factors` are those of a file's rope_freqs.weight (Llama 3.1); `linear_scale` stretches the context (position
+    interpolation, https://arxiv.org/abs/2306.15595). ValueError for an odd or empty n_rot, a base or scale that is not
+    positive and finite, or factors of another length.
+    """
+    if n_rot < 2 or n_rot % 2:
+        raise ValueError(f"cannot rotate {n_rot} dimensions: an even number from 2 is needed")
+    for name, value in (("base", base), ("linear scale", linear_scale)):
+        if not 0.0 < value < float("inf"):
+            raise ValueError(f"the RoPE {name} is {value}: it must be positive and finite")
+    frequencies = array("d", bytes(8 * (n_rot // 2)))
+    check(LIBRARY.emel_rope_frequencies(base, n_rot, address_of(frequencies)))
+    if factors is None:
+        factors = (1.0,) * len(frequencies)
+    if len(factors) != len(frequencies):
+        raise ValueError(f"{len(factors)} RoPE factors for {n_rot} rotated dimensions: {n_rot // 2} are needed")
+    for index, factor in enumerate(factors):
+        if not 0.0 < factor < float("inf"):
+            raise ValueError(f"RoPE factor {index} is {factor}: it must be positive and finite")
+        frequencies[index] /= factor * linear_scale
+    return frequencies

@@ -1,0 +1,50 @@
+"""Sizes the native library dictates, in bytes; 0 stands for an overflow there and is an error here."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+from emel._native import LIBRARY, check
+from emel._native import abi as _abi  # declares the prototypes
+
+if TYPE_CHECKING:
+    from emel.tensor.types import TensorType
+
+KV_BLOCK = _abi.KV_BLOCK
+ALIGNMENT = _abi.ALIGNMENT
+
+
+def aligned(n_bytes: int) -> int:
+    """`n_bytes` rounded up to the alignment of arena offsets and packed matrices."""
+    return -(-n_bytes // ALIGNMENT) * ALIGNMENT
+
+
+def packed_bytes(type: TensorType, rows: int, cols: int) -> int:  # noqa: A002 - the field's own name
+    """Bytes of a (rows, cols) matrix in the packed 16-row layout; NativeError for a type or shape it cannot hold."""
+    n_bytes = ctypes.c_uint64()
+    check(LIBRARY.emel_pack_size(int(type), rows, cols, ctypes.byref(n_bytes)))
+    return n_bytes.value
+
+
+def quantized_bytes(width: int) -> int:
+    """Bytes of one token's quantised activation of `width` values."""
+    return _positive(LIBRARY.emel_quantized_bytes(width), f"a quantised activation of {width} values")
+
+
+def kv_bytes(n_kv_layers: int, n_blocks: int, n_kv_heads: int, head_dim: int) -> int:
+    """Bytes of a KV cache of `n_blocks` blocks of 16 tokens."""
+    what = f"a KV cache of {n_kv_layers} layers, {n_blocks} blocks, {n_kv_heads} heads of {head_dim}"
+    return _positive(LIBRARY.emel_kv_bytes(n_kv_layers, n_blocks, n_kv_heads, head_dim), what)
+
+
+def attention_scratch_bytes(max_tokens: int, n_heads: int, n_kv_heads: int, head_dim: int, n_blocks: int) -> int:
+    """Bytes of scratch one ATTENTION needs for batches of up to `max_tokens` tokens."""
+    what = f"attention scratch for {max_tokens} tokens, {n_heads}/{n_kv_heads} heads of {head_dim}, {n_blocks} blocks"
+    return _positive(LIBRARY.emel_attention_scratch(max_tokens, n_heads, n_kv_heads, head_dim, n_blocks), what)
+
+
+def _positive(n_bytes: int, what: str) -> int:
+    if n_bytes <= 0:
+        raise ValueError(f"the native library has no size for {what}")
+    return n_bytes

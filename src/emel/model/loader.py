@@ -1,0 +1,217 @@
+"""The loader: from a path to packed weights and a graph that can be reserved.
+
+1. open: the GGUF file is parsed; nothing of its tensors is read.
+2. describe: architecture and hyperparameters from the metadata.
+3. check: missing, surplus, misshapen tensors and types EMEL cannot compute with are named.
+4. pack: all weights at once, over the pool's lanes.
+5. publish: the model. A failure at any step is one error value; what was opened is closed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING
+
+from emel.gguf import GgufFile, open_gguf
+from emel.kernel.packing import Matrix, PackedWeights, Vector, pack
+from emel.model.errors import ModelError
+from emel.model.registry import Architecture, Parameters, find_architecture
+from emel.model.tensors import Role, check_tensors, present
+from emel.sm import Machine, Row
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+    from emel.gguf import Metadata
+    from emel.graph.ops import Graph
+    from emel.kernel.pool import LanePool
+
+
+class State(Enum):
+    """How far loading came."""
+
+    IDLE = "idle"
+    OPENED = "opened"
+    DESCRIBED = "described"
+    CHECKED = "checked"
+    PACKED = "packed"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Load the model at `path`."""
+
+    path: str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """What a file says it is, before any weight is read."""
+
+    file: GgufFile
+    name: str  # of the architecture
+    architecture: Architecture
+    parameters: Parameters
+
+
+class LoadedModel:
+    """A model with its weights in memory; `close` gives all of it back. A context manager."""
+
+    def __init__(self, description: ModelDescription, weights: PackedWeights) -> None:
+        self.description = description
+        self.weights = weights
+        self.build: Callable[[], Graph] = partial(
+            description.architecture.build, description.parameters, description.file.tensors
+        )
+
+    @property
+    def parameters(self) -> Parameters:
+        """The hyperparameters."""
+        return self.description.parameters
+
+    @property
+    def metadata(self) -> Metadata:
+        """The file's metadata; valid as long as it is held."""
+        return self.description.file.metadata
+
+    def close(self) -> None:
+        """Gives weights and file back; no plan may use them any more. Harmless when repeated."""
+        self.weights.close()
+        self.description.file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass(slots=True)
+class LoaderContext:
+    """What the load has so far, and how it ended."""
+
+    pool: LanePool
+    file: GgufFile | None = None
+    description: ModelDescription | None = None
+    weights: PackedWeights | None = None
+    model: LoadedModel | None = None
+    error: Exception | None = None
+
+
+def has_failed(context: LoaderContext, _event: Load) -> bool:
+    """The last step left an error."""
+    return context.error is not None
+
+
+def open_file(context: LoaderContext, event: Load) -> None:
+    """Maps and parses the file."""
+    try:
+        context.file = open_gguf(event.path)
+    except (OSError, ValueError) as error:
+        context.error = error
+
+
+def describe(context: LoaderContext, _event: Load) -> None:
+    """Reads the architecture and its hyperparameters."""
+    assert context.file is not None
+    try:
+        context.description = describe_file(context.file)
+    except ValueError as error:
+        context.error = error
+
+
+def check(context: LoaderContext, _event: Load) -> None:
+    """Compares the tensors with what the architecture expects."""
+    assert context.description is not None
+    try:
+        check_description(context.description)
+    except ModelError as error:
+        context.error = error
+
+
+def pack_weights(context: LoaderContext, _event: Load) -> None:
+    """Packs every weight into one buffer."""
+    assert context.description is not None
+    try:
+        context.weights = _pack(context.description, context.pool)
+    except (OSError, ValueError, RuntimeError, MemoryError) as error:
+        context.error = error
+
+
+def publish(context: LoaderContext, _event: Load) -> None:
+    """The model is whole."""
+    assert context.description is not None
+    assert context.weights is not None
+    context.model = LoadedModel(context.description, context.weights)
+
+
+def close_file(context: LoaderContext, _event: Load) -> None:
+    """Gives up what a failed load had opened."""
+    if context.file is not None:
+        context.file.close()
+
+
+class LoaderMachine(Machine[State, LoaderContext]):
+    """See the file's header. Results: context.model or context.error; a machine loads once."""
+
+    INITIAL = State.IDLE
+    TERMINAL = frozenset({State.READY, State.FAILED})
+    FAILED = frozenset({State.FAILED})
+    TABLE = (
+        #   source           event guard       effect        destination
+        Row(State.IDLE,      Load, None,       open_file,    State.OPENED),
+        Row(State.OPENED,    None, has_failed, close_file,   State.FAILED),
+        Row(State.OPENED,    None, None,       describe,     State.DESCRIBED),
+        Row(State.DESCRIBED, None, has_failed, close_file,   State.FAILED),
+        Row(State.DESCRIBED, None, None,       check,        State.CHECKED),
+        Row(State.CHECKED,   None, has_failed, close_file,   State.FAILED),
+        Row(State.CHECKED,   None, None,       pack_weights, State.PACKED),
+        Row(State.PACKED,    None, has_failed, close_file,   State.FAILED),
+        Row(State.PACKED,    None, None,       publish,      State.READY),
+    )  # fmt: skip
+
+
+def load_model(path: str | os.PathLike[str], pool: LanePool) -> LoadedModel:
+    """Loads a model; raises SourceError, GgufError, MetadataError, ModelError or MemoryError, one line each."""
+    context = LoaderContext(pool)
+    LoaderMachine(context).dispatch(Load(path))
+    if context.model is None:
+        assert context.error is not None
+        raise context.error
+    return context.model
+
+
+def describe_file(file: GgufFile) -> ModelDescription:
+    """Architecture and hyperparameters of an open file; MetadataError or ModelError."""
+    name = file.metadata.get_str("general.architecture")
+    architecture = find_architecture(name)
+    return ModelDescription(file, name, architecture, architecture.read_parameters(file.metadata, file.tensors))
+
+
+def check_description(description: ModelDescription) -> None:
+    """ModelError unless the file has the tensors its architecture expects."""
+    expected = description.architecture.expected_tensors(description.parameters)
+    check_tensors(expected, description.file.tensors, description.name)
+
+
+def _pack(description: ModelDescription, pool: LanePool) -> PackedWeights:
+    file, architecture = description.file, description.architecture
+    expected = architecture.expected_tensors(description.parameters)
+    matrices = [
+        Matrix(info.name, info.type, info.rows, info.cols, file.tensor_data(info.name))
+        for info in present(expected, file.tensors, Role.MATRIX)
+    ]
+    vectors = [
+        Vector(info.name, info.type, info.cols, file.tensor_data(info.name))
+        for info in present(expected, file.tensors, Role.VECTOR)
+    ]
+    return pack(pool, matrices, [*vectors, *architecture.derived_vectors(description.parameters, file)])

@@ -1,0 +1,73 @@
+"""Architectures by the name GGUF gives them; a module is imported when its name is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from emel.model.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from emel.gguf import GgufFile, Metadata, TensorInfo
+    from emel.graph.ops import Graph, Heads
+    from emel.kernel.packing import Vector
+    from emel.model.tensors import ExpectedTensor
+
+_MODULES = {
+    "llama": "emel.model.llama",
+}
+KNOWN = tuple(sorted(_MODULES))
+
+
+class Parameters(Protocol):
+    """What every architecture's hyperparameters tell."""
+
+    @property
+    def n_layers(self) -> int:
+        """Blocks of the model."""
+
+    @property
+    def n_kv_layers(self) -> int:
+        """Layers that keep keys and values."""
+
+    @property
+    def d_model(self) -> int:
+        """Width of the residual stream."""
+
+    @property
+    def n_vocab(self) -> int:
+        """Tokens of the vocabulary."""
+
+    @property
+    def n_ctx(self) -> int:
+        """The longest context the model was trained for."""
+
+    @property
+    def heads(self) -> Heads:
+        """Attention geometry."""
+
+
+class Architecture(Protocol):
+    """What an architecture module offers."""
+
+    def read_parameters(self, metadata: Metadata, tensors: Mapping[str, TensorInfo], /) -> Parameters:
+        """The hyperparameters of a file."""
+
+    def expected_tensors(self, parameters: Any, /) -> list[ExpectedTensor]:
+        """Every tensor a file may have."""
+
+    def derived_vectors(self, parameters: Any, file: GgufFile, /) -> list[Vector]:
+        """Weights that are computed at load."""
+
+    def build(self, parameters: Any, tensors: Mapping[str, TensorInfo], /) -> Graph:
+        """The graph."""
+
+
+def find_architecture(name: str) -> Architecture:
+    """The module of an architecture; ModelError naming the known ones for another name."""
+    module = _MODULES.get(name)
+    if module is None:
+        raise ModelError(f"architecture {name!r} is unknown to EMEL; known are {', '.join(KNOWN)}")
+    return cast("Architecture", import_module(module))
