@@ -1,1 +1,6 @@
-// avx2 kernels.
+// AVX2 + FMA + F16C.
+#include "lanes/avx2.h"
+// lanes first
+#include "kernels/unit.h"
+
+EMEL_KERNEL_TABLE(kKernelsAvx2)

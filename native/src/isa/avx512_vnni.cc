@@ -1,1 +1,6 @@
-// avx512_vnni kernels.
+// AVX-512 F/BW/DQ/VL + VNNI.
+#include "lanes/avx512.h"
+// lanes first
+#include "kernels/unit.h"
+
+EMEL_KERNEL_TABLE(kKernelsAvx512Vnni)

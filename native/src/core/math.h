@@ -1,0 +1,18 @@
+// Double-precision functions of our own, so that no library's rounding reaches a result.
+#pragma once
+
+namespace emel {
+
+struct SineCosine {
+  double sine;
+  double cosine;
+};
+
+// |x| up to 2^30; error below 1e-14.
+SineCosine sine_cosine(double x);
+// x in [-700, 700]; relative error below 1e-14.
+double exponential(double x);
+// x > 0, normal; error below 1e-14.
+double logarithm(double x);
+
+}  // namespace emel

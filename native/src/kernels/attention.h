@@ -1,0 +1,322 @@
+// Rotary position embedding into the paged KV cache, and causal grouped-query attention over it.
+//
+// Keys are walked in chunks of 256 aligned to absolute positions. In a chunk: one lane is one key for scores
+// (d ascending), softmax sums in sixteen interleaved partial sums (key % 16), values accumulate key by key; keys
+// after the query's position take no part at all. Chunk results join in ascending order. So neither the batch, the
+// prefill chunking nor the lanes can change a bit.
+#pragma once
+
+namespace emel {
+namespace {
+
+constexpr size_t kChunk = EMEL_ATTENTION_CHUNK;
+
+EMEL_INLINE void rotate(float* x, const float* table, size_t n_rot, bool halves) {
+  const size_t n_pairs = n_rot / 2;
+  const float* cosines = table;
+  const float* sines = table + n_pairs;
+  for (size_t i = 0; i < n_pairs; ++i) {
+    float* first = x + (halves ? i : 2 * i);
+    float* second = x + (halves ? i + n_pairs : 2 * i + 1);
+    const float a = *first;
+    const float b = *second;
+    *first = a * cosines[i] - b * sines[i];
+    *second = a * sines[i] + b * cosines[i];
+  }
+}
+
+// Su et al. 2021, arXiv:2104.09864.
+void rope_store(const RopeArgs& a) {
+  const KvLayout kv(a.n_kv_heads, a.head_dim);
+  for (size_t token = a.token_begin; token < a.token_end; ++token) {
+    const float* table = a.table + token * a.n_rot;
+    float* q = a.q + token * a.n_heads * a.head_dim;
+    float* k = a.k + token * a.n_kv_heads * a.head_dim;
+    const float* v = a.v + token * a.n_kv_heads * a.head_dim;
+    for (size_t head = 0; head < a.n_heads; ++head) rotate(q + head * a.head_dim, table, a.n_rot, a.halves);
+    for (size_t head = 0; head < a.n_kv_heads; ++head) rotate(k + head * a.head_dim, table, a.n_rot, a.halves);
+    const size_t position = static_cast<size_t>(a.positions[token]);
+    const size_t sequence = static_cast<size_t>(a.sequences[token]);
+    const size_t block = static_cast<size_t>(a.block_table[sequence * a.block_stride + position / EMEL_KV_BLOCK]);
+    const size_t slot = position % EMEL_KV_BLOCK;
+    for (size_t head = 0; head < a.n_kv_heads; ++head) {
+      uint8_t* at = a.kv + block * kv.block_bytes + head * kv.head_bytes;
+      uint16_t* keys = reinterpret_cast<uint16_t*>(at);
+      uint16_t* values = reinterpret_cast<uint16_t*>(at + kv.values_at) + slot * kv.padded_head_dim;
+      for (size_t d = 0; d < a.head_dim; d += 16) {
+        const int left = lanes_left(d, a.head_dim);
+        uint16_t key[16];
+        f_store_f16(key, load_left(k + head * a.head_dim + d, left));
+        for (int i = 0; i < left; ++i) keys[(d + static_cast<size_t>(i)) * EMEL_KV_BLOCK + slot] = key[i];
+        f_store_f16(values + d, load_left(v + head * a.head_dim + d, left));
+      }
+    }
+  }
+}
+
+struct Tile {
+  float* scores;  // (kAttentionRows, 256)
+  float* running;  // (kAttentionRows, padded)
+  float* chunk;  // (kAttentionRows, padded)
+  float* queries;  // (kAttentionRows, padded)
+  float* running_max;  // (kAttentionRows,)
+  float* running_sum;
+  float* chunk_max;
+  float* chunk_sum;
+  float* wide;  // (16, padded): a block of keys or values as float32
+  size_t padded;
+};
+
+EMEL_INLINE Tile tile_in(float* scratch, size_t head_dim) {
+  Tile tile;
+  tile.padded = round_up(head_dim, 16);
+  tile.scores = scratch;
+  tile.running = tile.scores + kAttentionRows * kChunk;
+  tile.chunk = tile.running + kAttentionRows * tile.padded;
+  tile.queries = tile.chunk + kAttentionRows * tile.padded;
+  tile.running_max = tile.queries + kAttentionRows * tile.padded;
+  tile.running_sum = tile.running_max + kAttentionRows;
+  tile.chunk_max = tile.running_sum + kAttentionRows;
+  tile.chunk_sum = tile.chunk_max + kAttentionRows;
+  tile.wide = tile.chunk_sum + kAttentionRows;
+  return tile;
+}
+
+EMEL_INLINE const uint8_t* kv_block(const AttentionArgs& a, size_t key) {
+  return a.kv + static_cast<size_t>(a.blocks[key / EMEL_KV_BLOCK]) * a.block_bytes;
+}
+
+template <class Key, int R>
+EMEL_INLINE void score_rows(const float* queries, size_t padded, const Key* keys, size_t head_dim, float scale,
+                            float* scores) {
+  F32 acc[R];
+#pragma unroll
+  for (int r = 0; r < R; ++r) acc[r] = f_zero();
+  for (size_t d = 0; d < head_dim; ++d) {
+    const F32 key = load_column(keys + d * EMEL_KV_BLOCK);
+#pragma unroll
+    for (int r = 0; r < R; ++r) acc[r] = f_fma(f_set1(queries[static_cast<size_t>(r) * padded + d]), key, acc[r]);
+  }
+#pragma unroll
+  for (int r = 0; r < R; ++r) f_store(scores + static_cast<size_t>(r) * kChunk, f_mul(acc[r], f_set1(scale)));
+}
+
+template <class Key>
+EMEL_INLINE void score_block(const AttentionArgs& a, const Tile& tile, const Key* keys, size_t row, size_t n_rows,
+                             size_t column) {
+  const auto scores = [&](size_t at) { return tile.scores + at * kChunk + column; };
+  const auto queries = [&](size_t at) { return tile.queries + at * tile.padded; };
+  for (; row + kScoreRows <= n_rows; row += kScoreRows) {
+    score_rows<Key, kScoreRows>(queries(row), tile.padded, keys, a.head_dim, a.scale, scores(row));
+  }
+  if constexpr (kScoreRows > 3) {
+    for (; row + 3 <= n_rows; row += 3) {
+      score_rows<Key, 3>(queries(row), tile.padded, keys, a.head_dim, a.scale, scores(row));
+    }
+  }
+  for (; row < n_rows; ++row) {
+    score_rows<Key, 1>(queries(row), tile.padded, keys, a.head_dim, a.scale, scores(row));
+  }
+}
+
+template <class Value, int R, int V>
+EMEL_INLINE void value_rows(const float* weights, const Value* values, size_t padded, size_t n_keys, float* out) {
+  F32 acc[R][V];
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+#pragma unroll
+    for (int j = 0; j < V; ++j) acc[r][j] = f_load(out + static_cast<size_t>(r) * padded + 16 * j);
+  }
+  for (size_t key = 0; key < n_keys; ++key) {
+    F32 value[V];
+#pragma unroll
+    for (int j = 0; j < V; ++j) value[j] = load_column(values + key * padded + 16 * j);
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      const F32 weight = f_set1(weights[static_cast<size_t>(r) * kChunk + key]);
+#pragma unroll
+      for (int j = 0; j < V; ++j) acc[r][j] = f_fma(weight, value[j], acc[r][j]);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+#pragma unroll
+    for (int j = 0; j < V; ++j) f_store(out + static_cast<size_t>(r) * padded + 16 * j, acc[r][j]);
+  }
+}
+
+template <class Value, int R>
+EMEL_INLINE void value_columns(const Tile& tile, const Value* values, size_t row, size_t column, size_t n_keys) {
+  const float* weights = tile.scores + row * kChunk + column;
+  float* out = tile.chunk + row * tile.padded;
+  size_t d = 0;
+  for (; d + 16 * kValueVectors <= tile.padded; d += 16 * kValueVectors) {
+    value_rows<Value, R, kValueVectors>(weights, values + d, tile.padded, n_keys, out + d);
+  }
+  for (; d < tile.padded; d += 16) value_rows<Value, R, 1>(weights, values + d, tile.padded, n_keys, out + d);
+}
+
+template <class Value>
+EMEL_INLINE void value_block(const Tile& tile, const Value* values, size_t row, size_t n_rows, size_t column,
+                             size_t n_keys) {
+  for (; row + kValueRows <= n_rows; row += kValueRows) {
+    value_columns<Value, kValueRows>(tile, values, row, column, n_keys);
+  }
+  if constexpr (kValueRows > 3) {
+    for (; row + 3 <= n_rows; row += 3) value_columns<Value, 3>(tile, values, row, column, n_keys);
+  }
+  for (; row < n_rows; ++row) value_columns<Value, 1>(tile, values, row, column, n_keys);
+}
+
+EMEL_INLINE void widen(const uint16_t* from, float* to, size_t n) {
+  for (size_t i = 0; i < n; i += 16) f_store(to + i, f_load_f16(from + i));
+}
+
+// Weights of one row in place of its scores; the lanes after n_keys of the last vector become zero.
+EMEL_INLINE void softmax_row(float* scores, size_t n_keys, float* max_out, float* sum_out) {
+  const size_t n_lanes = round_up(n_keys, 16);
+  for (size_t i = n_keys; i < n_lanes; ++i) scores[i] = scores[0];
+  F32 largest = f_load(scores);
+  for (size_t i = 16; i < n_lanes; i += 16) largest = f_max(largest, f_load(scores + i));
+  const float max = tree_max(largest);
+  const F32 max_f32x16 = f_set1(max);
+  F32 sum = f_zero();
+  for (size_t i = 0; i < n_lanes; i += 16) {
+    const F32 s = f_load(scores + i);
+    // s * 0 is nothing for a finite score and NaN for any other, which must not vanish in exp's clamp.
+    f_store(scores + i, f_fma(s, f_zero(), f_exp(f_sub(s, max_f32x16))));
+    for (size_t lane = n_keys; lane < i + 16; ++lane) scores[lane] = 0.0f;
+    sum = f_add(sum, f_load(scores + i));
+  }
+  *max_out = max;
+  *sum_out = tree_sum(sum);
+}
+
+EMEL_INLINE size_t rows_before(const AttentionArgs& a, size_t key) {
+  return key <= a.position ? 0 : (key - a.position) * a.n_heads;
+}
+
+// Max, sum and values of one chunk for every row of the tile that sees any key of it; returns the first such row.
+EMEL_INLINE size_t attend_chunk(const AttentionArgs& a, const Tile& tile, size_t chunk) {
+  const size_t n_rows = a.n_tokens * a.n_heads;
+  const size_t begin = chunk * kChunk;
+  const size_t last = a.position + a.n_tokens - 1;
+  const size_t end = begin + kChunk < last + 1 ? begin + kChunk : last + 1;
+  const bool wide = n_rows > kScoreRows;  // widening once pays when several row tiles share it
+  const size_t first_row = rows_before(a, begin);
+  for (size_t key = begin; key < end; key += EMEL_KV_BLOCK) {
+    const uint16_t* keys = reinterpret_cast<const uint16_t*>(kv_block(a, key));
+    if (wide) {
+      widen(keys, tile.wide, a.head_dim * EMEL_KV_BLOCK);
+      score_block(a, tile, static_cast<const float*>(tile.wide), rows_before(a, key), n_rows, key - begin);
+    } else {
+      score_block(a, tile, keys, rows_before(a, key), n_rows, key - begin);
+    }
+  }
+  for (size_t row = first_row; row < n_rows; ++row) {
+    const size_t seen = a.position + row / a.n_heads + 1 - begin;
+    softmax_row(tile.scores + row * kChunk, seen < kChunk ? seen : kChunk, tile.chunk_max + row, tile.chunk_sum + row);
+  }
+  for (size_t i = first_row * tile.padded; i < n_rows * tile.padded; i += 16) f_store(tile.chunk + i, f_zero());
+  for (size_t key = begin; key < end; key += EMEL_KV_BLOCK) {
+    const uint16_t* values = reinterpret_cast<const uint16_t*>(kv_block(a, key) + a.values_at);
+    const size_t column = key - begin;
+    size_t row = rows_before(a, key);
+    const size_t full = rows_before(a, key + EMEL_KV_BLOCK - 1);  // from here on every key of the block is seen
+    for (; row < full && row < n_rows; row += a.n_heads) {
+      const size_t n_keys = a.position + row / a.n_heads - key + 1;
+      value_block(tile, values, row, row + a.n_heads, column, n_keys);
+    }
+    if (row >= n_rows) continue;
+    if (wide) {
+      widen(values, tile.wide, tile.padded * EMEL_KV_BLOCK);
+      value_block(tile, static_cast<const float*>(tile.wide), row, n_rows, column, EMEL_KV_BLOCK);
+    } else {
+      value_block(tile, values, row, n_rows, column, EMEL_KV_BLOCK);
+    }
+  }
+  return first_row;
+}
+
+EMEL_INLINE void gather_queries(const AttentionArgs& a, const Tile& tile) {
+  for (size_t token = 0; token < a.n_tokens; ++token) {
+    for (size_t head = 0; head < a.n_heads; ++head) {
+      const float* from = a.q + (a.token + token) * a.row_stride + (a.head + head) * a.head_dim;
+      memcpy(tile.queries + (token * a.n_heads + head) * tile.padded, from, a.head_dim * sizeof(float));
+    }
+  }
+}
+
+// running := running joined with chunk; max and sum likewise.
+EMEL_INLINE void join(float* running, float* running_max, float* running_sum, const float* chunk, float chunk_max,
+                      float chunk_sum, size_t padded) {
+  const float max = *running_max > chunk_max ? *running_max : chunk_max;
+  const float keep = exp_one(*running_max - max);
+  const float take = exp_one(chunk_max - max);
+  *running_sum = *running_sum * keep + chunk_sum * take;
+  *running_max = max;
+  for (size_t d = 0; d < padded; d += 16) {
+    const F32 kept = f_mul(f_load(running + d), f_set1(keep));
+    f_store(running + d, f_fma(f_load(chunk + d), f_set1(take), kept));
+  }
+}
+
+EMEL_INLINE void divide_into(float* out, const float* running, float sum, size_t head_dim) {
+  const F32 inverse = f_set1(1.0f / sum);
+  for (size_t d = 0; d < head_dim; d += 16) {
+    store_left(out + d, f_mul(f_load(running + d), inverse), lanes_left(d, head_dim));
+  }
+}
+
+void attention(const AttentionArgs& a) {
+  const Tile tile = tile_in(a.scratch, a.head_dim);
+  const size_t n_rows = a.n_tokens * a.n_heads;
+  gather_queries(a, tile);
+  const size_t n_chunks = (a.position + a.n_tokens - 1) / kChunk + 1;
+  for (size_t chunk = 0; chunk < n_chunks; ++chunk) {
+    for (size_t row = attend_chunk(a, tile, chunk); row < n_rows; ++row) {
+      float* running = tile.running + row * tile.padded;
+      const float* part = tile.chunk + row * tile.padded;
+      if (chunk == 0) {
+        memcpy(running, part, tile.padded * sizeof(float));
+        tile.running_max[row] = tile.chunk_max[row];
+        tile.running_sum[row] = tile.chunk_sum[row];
+      } else {
+        join(running, tile.running_max + row, tile.running_sum + row, part, tile.chunk_max[row], tile.chunk_sum[row],
+             tile.padded);
+      }
+    }
+  }
+  for (size_t row = 0; row < n_rows; ++row) {
+    float* out = a.out + (a.token + row / a.n_heads) * a.row_stride + (a.head + row % a.n_heads) * a.head_dim;
+    divide_into(out, tile.running + row * tile.padded, tile.running_sum[row], a.head_dim);
+  }
+}
+
+void attention_chunk(const AttentionArgs& a, size_t chunk, float* partial, size_t head_stride) {
+  const Tile tile = tile_in(a.scratch, a.head_dim);
+  gather_queries(a, tile);
+  attend_chunk(a, tile, chunk);
+  for (size_t row = 0; row < a.n_heads; ++row) {
+    float* to = partial + row * head_stride;
+    to[0] = tile.chunk_max[row];
+    to[1] = tile.chunk_sum[row];
+    memcpy(to + 16, tile.chunk + row * tile.padded, tile.padded * sizeof(float));
+  }
+}
+
+void attention_join(const float* partial, size_t chunk_stride, size_t n_chunks, size_t head_dim, float* out,
+                    float* scratch) {
+  const size_t padded = round_up(head_dim, 16);
+  float max = partial[0];
+  float sum = partial[1];
+  memcpy(scratch, partial + 16, padded * sizeof(float));
+  for (size_t chunk = 1; chunk < n_chunks; ++chunk) {
+    const float* part = partial + chunk * chunk_stride;
+    join(scratch, &max, &sum, part + 16, part[0], part[1], padded);
+  }
+  divide_into(out, scratch, sum, head_dim);
+}
+
+}  // namespace
+}  // namespace emel

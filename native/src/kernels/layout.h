@@ -1,0 +1,71 @@
+// The two memory layouts everything numeric agrees on.
+//
+// Packed weights: 16 consecutive rows of a matrix form a group, one vector lane per row. A group of a block
+// format holds, for all blocks of 32 columns, first the scales (16 float16 per scale kind and block), padded to
+// 64 bytes, then the quants (256 bytes per block of nibbles, 512 of bytes; see lanes/scalar.h). A group of a
+// float format holds 16 values per column. Missing rows of the last group are zero.
+//
+// Quantised activations: one record per token, blocks of 32 values: int8 values of all blocks, then per block
+// float32 scale d, float32 d * sum, int32 -sum, and int32 sums of each half block.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "emel.h"
+
+namespace emel {
+namespace {
+
+constexpr size_t kRowsPerGroup = 16;
+constexpr size_t kBlock = 32;
+constexpr size_t kCacheLine = 64;
+
+constexpr size_t round_up(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+struct QuantizedLayout {
+  size_t n_blocks;
+  constexpr explicit QuantizedLayout(size_t n) : n_blocks((n + kBlock - 1) / kBlock) {}
+  constexpr size_t scales_at() const { return n_blocks * kBlock; }
+  constexpr size_t scaled_sums_at() const { return scales_at() + 4 * n_blocks; }
+  constexpr size_t negative_sums_at() const { return scaled_sums_at() + 4 * n_blocks; }
+  constexpr size_t half_sums_at() const { return negative_sums_at() + 4 * n_blocks; }
+  constexpr size_t bytes() const { return round_up(half_sums_at() + 8 * n_blocks, kCacheLine); }
+};
+
+struct PackedLayout {
+  size_t quants_at;  // of a group; also the bytes of its scales, padded
+  size_t group_bytes;
+};
+
+constexpr size_t scale_kinds(uint32_t type) { return type == EMEL_TYPE_Q4_1 ? 2 : 1; }
+constexpr bool is_block_type(uint32_t type) {
+  return type == EMEL_TYPE_Q4_0 || type == EMEL_TYPE_Q4_1 || type == EMEL_TYPE_Q8_0;
+}
+constexpr bool is_float_type(uint32_t type) { return type == EMEL_TYPE_F32 || type == EMEL_TYPE_F16; }
+
+constexpr PackedLayout packed_layout(uint32_t type, size_t cols) {
+  if (is_float_type(type)) {
+    return {0, round_up(cols * kRowsPerGroup * (type == EMEL_TYPE_F32 ? 4 : 2), kCacheLine)};
+  }
+  const size_t n_blocks = cols / kBlock;
+  const size_t quants_at = round_up(n_blocks * scale_kinds(type) * kRowsPerGroup * 2, kCacheLine);
+  return {quants_at, quants_at + n_blocks * kRowsPerGroup * (type == EMEL_TYPE_Q8_0 ? 32 : 16)};
+}
+
+// A KV block of one layer holds per kv head: keys (head_dim, 16 tokens), then values (16 tokens, padded head_dim),
+// float16.
+struct KvLayout {
+  size_t padded_head_dim;
+  size_t values_at;  // of a head
+  size_t head_bytes;
+  size_t block_bytes;
+  constexpr KvLayout(size_t n_kv_heads, size_t head_dim)
+      : padded_head_dim(round_up(head_dim, 16)),
+        values_at(round_up(head_dim * EMEL_KV_BLOCK * 2, kCacheLine)),
+        head_bytes(values_at + padded_head_dim * EMEL_KV_BLOCK * 2),
+        block_bytes(head_bytes * n_kv_heads) {}
+};
+
+}  // namespace
+}  // namespace emel

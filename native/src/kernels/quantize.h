@@ -1,0 +1,120 @@
+// Activation quantisation, RMS norm and gated activation: everything that ends in blocks of 32.
+#pragma once
+
+namespace emel {
+namespace {
+
+// Values below this are a zero block: 127 / amax would overflow.
+constexpr float kSmallestAmax = 7.52316385e-37f;  // 2^-120
+
+// One block of 32 into its places of the record. A block with a value that is not finite gets a NaN scale, so
+// that the damage shows in the result instead of vanishing in the rounding.
+EMEL_INLINE void quantize_block(F32 low, F32 high, uint8_t* record, const QuantizedLayout& layout, size_t block) {
+  const I32 sign_off = i_set1(0x7fffffff);
+  const int32_t amax_bits = i_reduce_max(i_max(i_and(i_bits(low), sign_off), i_and(i_bits(high), sign_off)));
+  float amax;
+  memcpy(&amax, &amax_bits, sizeof amax);
+  float d = 0.0f;
+  I32 q_low = i_zero();
+  I32 q_high = i_zero();
+  if (amax_bits >= 0x7f800000) {
+    const uint32_t nan_bits = 0x7fc00000u;
+    memcpy(&d, &nan_bits, sizeof d);
+  } else if (amax >= kSmallestAmax) {
+    d = amax / 127.0f;
+    const F32 inverse = f_set1(127.0f / amax);
+    q_low = i_round(f_mul(low, inverse));
+    q_high = i_round(f_mul(high, inverse));
+  }
+  int8_t* q = reinterpret_cast<int8_t*>(record) + block * kBlock;
+  i_store_i8(q, q_low);
+  i_store_i8(q + 16, q_high);
+  const int32_t sum_low = i_reduce_add(q_low);
+  const int32_t sum_high = i_reduce_add(q_high);
+  const int32_t sum = sum_low + sum_high;
+  const int32_t negative_sum = -sum;
+  const float scaled_sum = d * static_cast<float>(sum);
+  memcpy(record + layout.scales_at() + 4 * block, &d, 4);
+  memcpy(record + layout.scaled_sums_at() + 4 * block, &scaled_sum, 4);
+  memcpy(record + layout.negative_sums_at() + 4 * block, &negative_sum, 4);
+  memcpy(record + layout.half_sums_at() + 8 * block, &sum_low, 4);
+  memcpy(record + layout.half_sums_at() + 8 * block + 4, &sum_high, 4);
+}
+
+EMEL_INLINE int lanes_left(size_t at, size_t n) { return at >= n ? 0 : n - at >= 16 ? 16 : static_cast<int>(n - at); }
+
+EMEL_INLINE F32 load_left(const float* p, int left) { return left == 16 ? f_load(p) : f_load_n(p, left); }
+
+EMEL_INLINE void store_left(float* p, F32 a, int left) {
+  if (left == 16) {
+    f_store(p, a);
+  } else {
+    f_store_n(p, a, left);
+  }
+}
+
+// x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich 2019, arXiv:1910.07467).
+void rms_norm(const NormArgs& a) {
+  const QuantizedLayout layout(a.n);
+  for (size_t row = a.row_begin; row < a.row_end; ++row) {
+    float* x = a.x + row * a.n;
+    const float* delta = a.delta == nullptr ? nullptr : a.delta + row * a.n;
+    F32 squares = f_zero();
+    for (size_t i = 0; i < a.n; i += 16) {
+      const int left = lanes_left(i, a.n);
+      F32 v = load_left(x + i, left);
+      if (delta != nullptr) {
+        v = f_add(v, load_left(delta + i, left));
+        store_left(x + i, v, left);
+      }
+      squares = f_fma(v, v, squares);
+    }
+    const float sum = tree_sum(squares);
+    int32_t* bad = a.bad_layer + (a.token_rows == nullptr ? row : static_cast<size_t>(a.token_rows[row]));
+    if (!is_finite(sum) && *bad < 0) *bad = a.layer;
+    const float mean = sum / static_cast<float>(a.n);
+    const F32 scale = f_set1(1.0f / __builtin_sqrtf(mean + a.epsilon));
+    for (size_t i = 0; i < a.n; i += kBlock) {
+      F32 half[2];
+      for (int h = 0; h < 2; ++h) {
+        const size_t at = i + 16 * static_cast<size_t>(h);
+        const int left = lanes_left(at, a.n);
+        half[h] = left == 0 ? f_zero() : f_mul(f_mul(load_left(x + at, left), scale), load_left(a.weight + at, left));
+        if (a.out != nullptr) store_left(a.out + row * a.n + at, half[h], left);
+      }
+      if (a.quantized != nullptr) {
+        quantize_block(half[0], half[1], a.quantized + row * layout.bytes(), layout, i / kBlock);
+      }
+    }
+  }
+}
+
+template <bool kGated>
+EMEL_INLINE void blocks(const BlockArgs& a) {
+  const QuantizedLayout layout(a.n);
+  for (size_t item = a.item_begin; item < a.item_end; ++item) {
+    const size_t row = item / layout.n_blocks;
+    const size_t block = item % layout.n_blocks;
+    F32 half[2];
+    for (int h = 0; h < 2; ++h) {
+      const size_t at = block * kBlock + 16 * static_cast<size_t>(h);
+      const int left = lanes_left(at, a.n);
+      half[h] = left == 0 ? f_zero() : load_left(a.first + row * a.n + at, left);
+      if (kGated && left != 0) {
+        const F32 negative = f_sub(f_zero(), half[h]);
+        const F32 silu = f_div(half[h], f_add(f_set1(1.0f), f_exp(negative)));
+        half[h] = f_mul(silu, load_left(a.second + row * a.n + at, left));
+      }
+      if (a.out != nullptr) store_left(a.out + row * a.n + at, half[h], left);
+    }
+    if (a.quantized != nullptr) quantize_block(half[0], half[1], a.quantized + row * layout.bytes(), layout, block);
+  }
+}
+
+void quantize(const BlockArgs& a) { blocks<false>(a); }
+
+// silu(first) * second, silu(x) = x / (1 + exp(-x)) (Shazeer 2020, arXiv:2002.05202).
+void gated_silu(const BlockArgs& a) { blocks<true>(a); }
+
+}  // namespace
+}  // namespace emel

@@ -1,0 +1,125 @@
+// What an ISA unit exports: one table of kernels. Kernels work on slices; they know nothing of lanes' ids.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace emel {
+
+struct MatmulArgs {
+  const uint8_t* packed;
+  const uint8_t* activation;  // quantised records, or float rows
+  size_t activation_stride;  // bytes
+  float* out;
+  size_t out_stride;  // floats
+  const float* bias;  // nullptr: none
+  size_t rows;
+  size_t cols;
+  size_t group_begin;  // row groups of this slice
+  size_t group_end;
+  size_t n_tokens;
+};
+
+struct NormArgs {
+  float* x;  // (n_rows, n)
+  const float* delta;  // added to x in place; nullptr: none
+  const float* weight;  // (n,)
+  float* out;  // (n_rows, n); nullptr: none
+  uint8_t* quantized;  // records; nullptr: none
+  size_t n;
+  size_t row_begin;
+  size_t row_end;
+  float epsilon;
+  int32_t layer;
+  int32_t* bad_layer;  // (n_rows,) of these rows' tokens, through token_rows when given
+  const int32_t* token_rows;
+};
+
+// Elementwise into blocks of 32: item i is block i % n_blocks of row i / n_blocks.
+struct BlockArgs {
+  const float* first;  // (n_rows, n)
+  const float* second;  // gated: multiplied in; else nullptr
+  float* out;  // nullptr: none
+  uint8_t* quantized;  // nullptr: none
+  size_t n;
+  size_t item_begin;
+  size_t item_end;
+};
+
+struct RopeArgs {
+  float* q;
+  float* k;
+  const float* v;
+  const float* table;  // (n_tokens, n_rot): cosines, then sines
+  const int32_t* positions;
+  const int32_t* sequences;
+  const int32_t* block_table;
+  size_t block_stride;
+  uint8_t* kv;  // of this layer
+  size_t n_heads;
+  size_t n_kv_heads;
+  size_t head_dim;
+  size_t n_rot;
+  size_t token_begin;
+  size_t token_end;
+  bool halves;  // pairs (i, i + n_rot/2) instead of (2i, 2i+1)
+};
+
+// Up to rows_of_tile rows: tokens [token, token + n_tokens) of one sequence, heads [head, head + n_heads_of_tile)
+// that share one kv head.
+struct AttentionArgs {
+  const float* q;  // of the first token of the batch
+  float* out;
+  size_t row_stride;  // floats between tokens in q and out
+  size_t head_dim;
+  const uint8_t* kv;  // of this layer and kv head, block 0
+  size_t block_bytes;
+  size_t values_at;
+  const int32_t* blocks;  // block table row of the sequence
+  size_t token;
+  size_t n_tokens;
+  size_t position;  // of the first token
+  size_t head;
+  size_t n_heads;
+  float scale;
+  float* scratch;  // attention_scratch_floats(head_dim)
+};
+
+constexpr size_t kAttentionRows = 64;
+
+struct Kernels {
+  void (*matmul_q4_0)(const MatmulArgs&);
+  void (*matmul_q4_1)(const MatmulArgs&);
+  void (*matmul_q8_0)(const MatmulArgs&);
+  void (*matmul_f16)(const MatmulArgs&);
+  void (*matmul_f32)(const MatmulArgs&);
+  void (*rms_norm)(const NormArgs&);
+  void (*quantize)(const BlockArgs&);
+  void (*gated_silu)(const BlockArgs&);
+  void (*rope_store)(const RopeArgs&);
+  // All chunks of the tile, joined, into out.
+  void (*attention)(const AttentionArgs&);
+  // One chunk of one token's heads into partial: per head max, sum, then padded head_dim values (record stride
+  // attention_partial_floats).
+  void (*attention_chunk)(const AttentionArgs&, size_t chunk, float* partial, size_t head_stride);
+  // Joins n_chunks partials (chunk_stride floats apart) of one head in ascending order into out.
+  void (*attention_join)(const float* partial, size_t chunk_stride, size_t n_chunks, size_t head_dim, float* out,
+                         float* scratch);
+  // Lowest index of the largest value; -1 when any value is not finite.
+  int32_t (*argmax)(const float* values, size_t n);
+  // Largest value, for the sampler.
+  float (*largest)(const float* values, size_t n);
+};
+
+constexpr size_t attention_partial_floats(size_t head_dim) { return 16 + (head_dim + 15) / 16 * 16; }
+// Scores, running and chunk outputs, gathered queries, maxima and sums, one widened block.
+constexpr size_t attention_scratch_floats(size_t head_dim) {
+  const size_t padded = (head_dim + 15) / 16 * 16;
+  return kAttentionRows * (256 + 3 * padded + 4) + 16 * padded;
+}
+
+extern const Kernels kKernelsScalar;
+extern const Kernels kKernelsAvx2;
+extern const Kernels kKernelsAvx512Vnni;
+
+}  // namespace emel

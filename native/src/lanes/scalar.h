@@ -1,0 +1,175 @@
+// Sixteen lanes in plain C++: the specification the other instruction sets equal bit for bit.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "core/half.h"
+
+#define EMEL_INLINE static inline __attribute__((always_inline))
+#define EMEL_INLINE_MEMBER inline __attribute__((always_inline))
+#define EMEL_LANES for (int lane = 0; lane < 16; ++lane)
+
+namespace emel {
+namespace {
+
+struct F32 {
+  float v[16];
+};
+struct I32 {
+  int32_t v[16];
+};
+
+// Tile shapes that fit the register file: tokens per tile, row groups per single-token step.
+constexpr int kTileTokens = 1;
+constexpr int kSingleGroups = 1;
+constexpr int kFloatTokens = 1;  // tokens per tile with float weights
+constexpr int kScoreRows = 1;  // query rows per tile of attention scores
+constexpr int kValueRows = 1;  // query rows and vectors of a head per tile of attention values
+constexpr int kValueVectors = 1;
+
+EMEL_INLINE F32 f_load(const float* p) {
+  F32 r;
+  memcpy(r.v, p, sizeof r.v);
+  return r;
+}
+EMEL_INLINE void f_store(float* p, F32 a) { memcpy(p, a.v, sizeof a.v); }
+EMEL_INLINE F32 f_load_n(const float* p, int n) {
+  F32 r;
+  EMEL_LANES r.v[lane] = lane < n ? p[lane] : 0.0f;
+  return r;
+}
+EMEL_INLINE void f_store_n(float* p, F32 a, int n) {
+  for (int lane = 0; lane < n; ++lane) p[lane] = a.v[lane];
+}
+EMEL_INLINE F32 f_set1(float x) {
+  F32 r;
+  EMEL_LANES r.v[lane] = x;
+  return r;
+}
+EMEL_INLINE F32 f_zero() { return f_set1(0.0f); }
+#define EMEL_F_BINARY(name, expression)   \
+  EMEL_INLINE F32 name(F32 a, F32 b) {    \
+    F32 r;                                \
+    EMEL_LANES {                          \
+      const float x = a.v[lane];          \
+      const float y = b.v[lane];          \
+      r.v[lane] = expression;             \
+    }                                     \
+    return r;                             \
+  }
+EMEL_F_BINARY(f_add, x + y)
+EMEL_F_BINARY(f_sub, x - y)
+EMEL_F_BINARY(f_mul, x* y)
+EMEL_F_BINARY(f_div, x / y)
+EMEL_F_BINARY(f_max, x > y ? x : y)
+EMEL_F_BINARY(f_min, x < y ? x : y)
+#undef EMEL_F_BINARY
+EMEL_INLINE F32 f_fma(F32 a, F32 b, F32 c) {
+  F32 r;
+  EMEL_LANES r.v[lane] = __builtin_fmaf(a.v[lane], b.v[lane], c.v[lane]);
+  return r;
+}
+EMEL_INLINE F32 f_load_f16(const uint16_t* p) {
+  F32 r;
+  EMEL_LANES r.v[lane] = half_to_float(p[lane]);
+  return r;
+}
+EMEL_INLINE void f_store_f16(uint16_t* p, F32 a) { EMEL_LANES p[lane] = float_to_half(a.v[lane]); }
+EMEL_INLINE F32 f_from_i(I32 a) {
+  F32 r;
+  EMEL_LANES r.v[lane] = static_cast<float>(a.v[lane]);
+  return r;
+}
+// Round half to even; |x| < 2^22.
+EMEL_INLINE I32 i_round(F32 a) {
+  I32 r;
+  EMEL_LANES r.v[lane] = static_cast<int32_t>((a.v[lane] + 12582912.0f) - 12582912.0f);
+  return r;
+}
+EMEL_INLINE I32 i_bits(F32 a) {
+  I32 r;
+  memcpy(r.v, a.v, sizeof r.v);
+  return r;
+}
+EMEL_INLINE F32 f_bits(I32 a) {
+  F32 r;
+  memcpy(r.v, a.v, sizeof r.v);
+  return r;
+}
+EMEL_INLINE I32 i_set1(int32_t x) {
+  I32 r;
+  EMEL_LANES r.v[lane] = x;
+  return r;
+}
+EMEL_INLINE I32 i_zero() { return i_set1(0); }
+#define EMEL_I_BINARY(name, expression)   \
+  EMEL_INLINE I32 name(I32 a, I32 b) {    \
+    I32 r;                                \
+    EMEL_LANES {                          \
+      const int32_t x = a.v[lane];        \
+      const int32_t y = b.v[lane];        \
+      r.v[lane] = expression;             \
+    }                                     \
+    return r;                             \
+  }
+EMEL_I_BINARY(i_add, x + y)
+EMEL_I_BINARY(i_and, x& y)
+EMEL_I_BINARY(i_max, x > y ? x : y)
+#undef EMEL_I_BINARY
+template <int kBits>
+EMEL_INLINE I32 i_shl(I32 a) {
+  I32 r;
+  EMEL_LANES r.v[lane] = static_cast<int32_t>(static_cast<uint32_t>(a.v[lane]) << kBits);
+  return r;
+}
+EMEL_INLINE void i_store_i8(int8_t* p, I32 a) { EMEL_LANES p[lane] = static_cast<int8_t>(a.v[lane]); }
+EMEL_INLINE int32_t i_reduce_add(I32 a) {
+  int32_t sum = 0;
+  EMEL_LANES sum += a.v[lane];
+  return sum;
+}
+EMEL_INLINE int32_t i_reduce_max(I32 a) {
+  int32_t largest = a.v[0];
+  EMEL_LANES largest = a.v[lane] > largest ? a.v[lane] : largest;
+  return largest;
+}
+// Bit i set where a == b in lane i.
+EMEL_INLINE uint32_t f_equal_mask(F32 a, F32 b) {
+  uint32_t mask = 0;
+  EMEL_LANES mask |= static_cast<uint32_t>(a.v[lane] == b.v[lane]) << lane;
+  return mask;
+}
+
+// out[t] += sum over the block's 32 elements of w[row] * a[t]; w holds nibbles, 64 bytes per four elements of
+// 16 rows: low nibbles elements 0..15, high nibbles 16..31.
+template <int T>
+EMEL_INLINE void dot_q4(const uint8_t* w, const int8_t* a, size_t stride, I32 (&out)[T]) {
+  for (int t = 0; t < T; ++t) {
+    const int8_t* x = a + t * stride;
+    EMEL_LANES {
+      int32_t sum = 0;
+      for (int i = 0; i < 16; ++i) {
+        const uint8_t byte = w[(i / 4) * 64 + lane * 4 + i % 4];
+        sum += (byte & 15) * x[i] + (byte >> 4) * x[i + 16];
+      }
+      out[t].v[lane] += sum;
+    }
+  }
+}
+// The same for bytes: 64 bytes per four elements of 16 rows.
+template <int T>
+EMEL_INLINE void dot_q8(const uint8_t* w, const int8_t* a, size_t stride, I32 (&out)[T]) {
+  for (int t = 0; t < T; ++t) {
+    const int8_t* x = a + t * stride;
+    EMEL_LANES {
+      int32_t sum = 0;
+      for (int i = 0; i < 32; ++i) sum += w[(i / 4) * 64 + lane * 4 + i % 4] * x[i];
+      out[t].v[lane] += sum;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace emel

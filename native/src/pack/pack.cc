@@ -1,0 +1,244 @@
+// GGUF rows into the packed 16-row layout (kernels/layout.h), and GGUF values to float32.
+#include <string.h>
+
+#include "core/error.h"
+#include "core/half.h"
+#include "kernels/layout.h"
+#include "pack/pack.h"
+#include "pool/pool.h"
+
+namespace emel {
+namespace {
+
+constexpr uint64_t kMaxExtent = uint64_t{1} << 46;
+
+struct SourceBlock {
+  uint64_t bytes;
+  uint64_t elements;
+};
+
+bool source_block(uint32_t type, SourceBlock* block) {
+  switch (type) {
+    case EMEL_TYPE_F32:
+      *block = {4, 1};
+      return true;
+    case EMEL_TYPE_F16:
+      *block = {2, 1};
+      return true;
+    case EMEL_TYPE_Q4_0:
+      *block = {18, 32};
+      return true;
+    case EMEL_TYPE_Q4_1:
+      *block = {20, 32};
+      return true;
+    case EMEL_TYPE_Q8_0:
+      *block = {34, 32};
+      return true;
+    default:
+      return false;
+  }
+}
+
+emel_status check_shape(uint32_t type, uint64_t rows, uint64_t cols, SourceBlock* block) {
+  if (!source_block(type, block)) return fail(EMEL_UNSUPPORTED, "pack: tensor type %u has no packed form", type);
+  if (rows == 0 || cols == 0 || rows > kMaxExtent / cols / 8) {
+    return fail(EMEL_INVALID_ARGUMENT, "pack: shape (%llu, %llu) is empty or too large",
+                static_cast<unsigned long long>(rows), static_cast<unsigned long long>(cols));
+  }
+  if (cols % block->elements != 0) {
+    return fail(EMEL_INVALID_ARGUMENT, "pack: %llu columns are not a multiple of the block of %llu",
+                static_cast<unsigned long long>(cols), static_cast<unsigned long long>(block->elements));
+  }
+  return EMEL_OK;
+}
+
+uint64_t n_groups(uint64_t rows) { return (rows + kRowsPerGroup - 1) / kRowsPerGroup; }
+
+void pack_block_row(const emel_pack_job& job, const PackedLayout& layout, const uint8_t* row, size_t lane,
+                    uint8_t* group) {
+  const size_t n_blocks = job.cols / kBlock;
+  const size_t kinds = scale_kinds(job.type);
+  const bool bytes = job.type == EMEL_TYPE_Q8_0;
+  const size_t quant_bytes = bytes ? 32 : 16;
+  const uint32_t flip = bytes ? 0x80808080u : 0u;  // signed bytes to unsigned with zero point 128
+  for (size_t b = 0; b < n_blocks; ++b) {
+    const uint8_t* block = row + b * (2 * kinds + quant_bytes);
+    for (size_t kind = 0; kind < kinds; ++kind) {
+      memcpy(group + ((b * kinds + kind) * kRowsPerGroup + lane) * 2, block + 2 * kind, 2);
+    }
+    uint8_t* quants = group + layout.quants_at + b * kRowsPerGroup * quant_bytes + lane * 4;
+    for (size_t word = 0; word < quant_bytes / 4; ++word) {
+      uint32_t four;
+      memcpy(&four, block + 2 * kinds + 4 * word, 4);
+      four ^= flip;
+      memcpy(quants + word * 64, &four, 4);
+    }
+  }
+}
+
+void pack_group(const emel_pack_job& job, uint64_t index) {
+  SourceBlock block{};
+  source_block(job.type, &block);
+  const PackedLayout layout = packed_layout(job.type, job.cols);
+  const size_t row_bytes = job.cols / block.elements * block.bytes;
+  uint8_t* group = static_cast<uint8_t*>(job.dst) + index * layout.group_bytes;
+  const uint64_t first = index * kRowsPerGroup;
+  const size_t n_rows = job.rows - first < kRowsPerGroup ? job.rows - first : kRowsPerGroup;
+  if (n_rows < kRowsPerGroup) memset(group, 0, layout.group_bytes);
+  for (size_t lane = 0; lane < n_rows; ++lane) {
+    const uint8_t* row = static_cast<const uint8_t*>(job.src) + (first + lane) * row_bytes;
+    if (is_float_type(job.type)) {
+      for (size_t k = 0; k < job.cols; ++k) {
+        memcpy(group + (k * kRowsPerGroup + lane) * block.bytes, row + k * block.bytes, block.bytes);
+      }
+    } else {
+      pack_block_row(job, layout, row, lane, group);
+    }
+  }
+}
+
+struct PackRun {
+  const emel_pack_job* jobs;
+  uint64_t n_jobs;
+};
+
+// Each lane takes its contiguous share of the groups of every job.
+void pack_lane(void* context, const Lane& lane) {
+  const auto* run = static_cast<const PackRun*>(context);
+  for (uint64_t j = 0; j < run->n_jobs; ++j) {
+    const uint64_t groups = n_groups(run->jobs[j].rows);
+    const uint64_t end = groups * (lane.index + 1) / lane.n_lanes;
+    for (uint64_t g = groups * lane.index / lane.n_lanes; g < end; ++g) pack_group(run->jobs[j], g);
+  }
+}
+
+emel_status check_job(const emel_pack_job& job, uint64_t index) {
+  SourceBlock block{};
+  const emel_status status = check_shape(job.type, job.rows, job.cols, &block);
+  if (status != EMEL_OK) return status;
+  uint64_t needed = 0;
+  emel_pack_size(job.type, job.rows, job.cols, &needed);
+  if (job.src == nullptr || job.src_bytes != job.rows * (job.cols / block.elements * block.bytes)) {
+    return fail(EMEL_OUT_OF_BOUNDS, "pack: job %llu has %llu source bytes, its shape needs %llu",
+                static_cast<unsigned long long>(index), static_cast<unsigned long long>(job.src_bytes),
+                static_cast<unsigned long long>(job.rows * (job.cols / block.elements * block.bytes)));
+  }
+  if (job.dst == nullptr || job.dst_bytes < needed || reinterpret_cast<uintptr_t>(job.dst) % kCacheLine != 0) {
+    return fail(EMEL_OUT_OF_BOUNDS, "pack: job %llu needs %llu bytes aligned to %zu at its destination",
+                static_cast<unsigned long long>(index), static_cast<unsigned long long>(needed), kCacheLine);
+  }
+  return EMEL_OK;
+}
+
+void dequantize_block(uint32_t type, const uint8_t* block, float* out) {
+  uint16_t half;
+  memcpy(&half, block, 2);
+  const float d = half_to_float(half);
+  if (type == EMEL_TYPE_Q8_0) {
+    for (size_t i = 0; i < kBlock; ++i) out[i] = d * static_cast<float>(static_cast<int8_t>(block[2 + i]));
+    return;
+  }
+  float m = 0.0f;
+  const uint8_t* q = block + 2;
+  if (type == EMEL_TYPE_Q4_1) {
+    memcpy(&half, block + 2, 2);
+    m = half_to_float(half);
+    q = block + 4;
+  }
+  const int zero = type == EMEL_TYPE_Q4_0 ? 8 : 0;
+  for (size_t i = 0; i < kBlock / 2; ++i) {
+    const float low = d * static_cast<float>((q[i] & 15) - zero);
+    const float high = d * static_cast<float>((q[i] >> 4) - zero);
+    out[i] = type == EMEL_TYPE_Q4_1 ? low + m : low;
+    out[i + 16] = type == EMEL_TYPE_Q4_1 ? high + m : high;
+  }
+}
+
+}  // namespace
+
+void unpack_row(uint32_t type, const uint8_t* packed, size_t cols, size_t row, float* out) {
+  const PackedLayout layout = packed_layout(type, cols);
+  const uint8_t* group = packed + row / kRowsPerGroup * layout.group_bytes;
+  const size_t lane = row % kRowsPerGroup;
+  if (is_float_type(type)) {
+    for (size_t k = 0; k < cols; ++k) {
+      const size_t at = k * kRowsPerGroup + lane;
+      if (type == EMEL_TYPE_F32) {
+        memcpy(out + k, group + at * 4, 4);
+      } else {
+        uint16_t half;
+        memcpy(&half, group + at * 2, 2);
+        out[k] = half_to_float(half);
+      }
+    }
+    return;
+  }
+  // Put the block together again as GGUF has it; then there is one definition of every format's values.
+  const size_t kinds = scale_kinds(type);
+  const size_t quant_bytes = type == EMEL_TYPE_Q8_0 ? 32 : 16;
+  const uint32_t flip = type == EMEL_TYPE_Q8_0 ? 0x80808080u : 0u;
+  for (size_t b = 0; b < cols / kBlock; ++b) {
+    uint8_t block[36];
+    for (size_t kind = 0; kind < kinds; ++kind) {
+      memcpy(block + 2 * kind, group + ((b * kinds + kind) * kRowsPerGroup + lane) * 2, 2);
+    }
+    const uint8_t* quants = group + layout.quants_at + b * kRowsPerGroup * quant_bytes + lane * 4;
+    for (size_t word = 0; word < quant_bytes / 4; ++word) {
+      uint32_t four;
+      memcpy(&four, quants + word * 64, 4);
+      four ^= flip;
+      memcpy(block + 2 * kinds + 4 * word, &four, 4);
+    }
+    dequantize_block(type, block, out + b * kBlock);
+  }
+}
+
+}  // namespace emel
+
+emel_status emel_pack_size(uint32_t type, uint64_t rows, uint64_t cols, uint64_t* n_bytes) {
+  if (n_bytes == nullptr) return emel::fail(EMEL_INVALID_ARGUMENT, "pack: n_bytes is NULL");
+  emel::SourceBlock block{};
+  const emel_status status = emel::check_shape(type, rows, cols, &block);
+  if (status != EMEL_OK) return status;
+  *n_bytes = emel::n_groups(rows) * emel::packed_layout(type, cols).group_bytes;
+  return EMEL_OK;
+}
+
+emel_status emel_pack(emel_pool* pool, const emel_pack_job* jobs, uint64_t n_jobs) {
+  if (pool == nullptr || (jobs == nullptr && n_jobs != 0)) {
+    return emel::fail(EMEL_INVALID_ARGUMENT, "pack: pool or jobs is NULL");
+  }
+  for (uint64_t i = 0; i < n_jobs; ++i) {
+    const emel_status status = emel::check_job(jobs[i], i);
+    if (status != EMEL_OK) return status;
+  }
+  emel::PackRun run{jobs, n_jobs};
+  pool->run(emel::pack_lane, &run);
+  return EMEL_OK;
+}
+
+emel_status emel_dequantize(uint32_t type, const void* src, uint64_t src_bytes, float* dst, uint64_t n) {
+  emel::SourceBlock block{};
+  if (n == 0) return EMEL_OK;
+  const emel_status status = emel::check_shape(type, 1, n, &block);
+  if (status != EMEL_OK) return status;
+  if (src == nullptr || dst == nullptr || src_bytes != n / block.elements * block.bytes) {
+    return emel::fail(EMEL_OUT_OF_BOUNDS, "dequantize: %llu source bytes for %llu values",
+                      static_cast<unsigned long long>(src_bytes), static_cast<unsigned long long>(n));
+  }
+  const auto* bytes = static_cast<const uint8_t*>(src);
+  if (type == EMEL_TYPE_F32) {
+    memcpy(dst, src, n * 4);
+  } else if (type == EMEL_TYPE_F16) {
+    for (uint64_t i = 0; i < n; ++i) {
+      uint16_t half;
+      memcpy(&half, bytes + 2 * i, 2);
+      dst[i] = emel::half_to_float(half);
+    }
+  } else {
+    for (uint64_t b = 0; b < n / block.elements; ++b) {
+      emel::dequantize_block(type, bytes + b * block.bytes, dst + b * emel::kBlock);
+    }
+  }
+  return EMEL_OK;
+}

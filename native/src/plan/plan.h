@@ -1,0 +1,39 @@
+// A verified plan: its records, its weights and what a run needs that is sized once.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <atomic>
+
+#include "emel.h"
+#include "kernels/table.h"
+
+namespace emel {
+
+// Query tokens of one sequence, consecutive; at most tokens_per_tile.
+struct QueryTile {
+  uint32_t token;
+  uint32_t n_tokens;
+  uint32_t position;
+  uint32_t sequence;
+};
+
+// Batches up to this many tokens split long contexts over the lanes at chunk borders.
+constexpr uint32_t kSplitTokens = 16;
+
+const Kernels* kernels_of(int32_t isa);
+emel_status verify_plan(const emel_plan& plan);
+emel_status verify_batch(const emel_plan& plan, const emel_batch& batch);
+
+}  // namespace emel
+
+struct emel_plan {
+  emel_plan_desc desc;
+  emel_op* ops;
+  emel_weight* weights;
+  const emel::Kernels* kernels;
+  emel::QueryTile* tiles;  // (max_tokens,)
+  std::atomic<uint32_t>* next_item;  // (n_ops,): attention items taken so far
+  uint32_t tokens_per_tile;
+};

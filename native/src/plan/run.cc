@@ -1,0 +1,380 @@
+// Runs a verified plan: every lane walks the records, does its slice, and meets the others where data crosses lanes.
+#include <string.h>
+
+#include "core/error.h"
+#include "core/math.h"
+#include "kernels/layout.h"
+#include "pack/pack.h"
+#include "plan/plan.h"
+#include "pool/pool.h"
+
+namespace emel {
+namespace {
+
+struct Run {
+  emel_plan* plan;
+  emel_pool* pool;
+  const emel_batch* batch;
+  uint32_t n_tiles;
+  bool split_chunks;
+};
+
+struct Slice {
+  size_t begin;
+  size_t end;
+};
+
+// Contiguous share of n items; below `least` items per lane the first lanes take it all.
+Slice slice_of(size_t n, const Lane& lane, size_t least = 1) {
+  size_t n_lanes = n / least;
+  if (n_lanes == 0) n_lanes = 1;
+  if (n_lanes > lane.n_lanes) n_lanes = lane.n_lanes;
+  if (lane.index >= n_lanes) return {0, 0};
+  return {n * lane.index / n_lanes, n * (lane.index + 1) / n_lanes};
+}
+
+// One op on one lane.
+struct OpRun {
+  const Run& run;
+  const emel_op& op;
+  const Lane& lane;
+
+  const emel_batch& batch() const { return *run.batch; }
+  const Kernels& kernels() const { return *run.plan->kernels; }
+  bool outputs() const { return (op.flags & EMEL_FLAG_OUTPUT_ROWS) != 0; }
+  size_t n_rows() const { return outputs() ? batch().n_outputs : batch().n_tokens; }
+  uint8_t* at(uint64_t offset) const {
+    return offset == EMEL_NONE ? nullptr : static_cast<uint8_t*>(batch().arena) + offset;
+  }
+  float* floats(uint64_t offset) const { return reinterpret_cast<float*>(at(offset)); }
+  const emel_weight& weight(uint32_t slot) const { return run.plan->weights[op.weight[slot]]; }
+  uint8_t* kv_layer(size_t layer) const {
+    const emel_plan_desc& d = run.plan->desc;
+    return static_cast<uint8_t*>(batch().kv) + layer * d.n_blocks * KvLayout(d.n_kv_heads, d.head_dim).block_bytes;
+  }
+};
+
+void run_embed(const OpRun& r) {
+  const emel_weight& table = r.weight(0);
+  const Slice tokens = slice_of(r.batch().n_tokens, r.lane);
+  for (size_t t = tokens.begin; t < tokens.end; ++t) {
+    float* out = r.floats(r.op.out[0]) + t * table.cols;
+    unpack_row(table.type, static_cast<const uint8_t*>(table.data), table.cols,
+               static_cast<size_t>(r.batch().tokens[t]), out);
+    if (r.op.param[0] == 1.0f) continue;
+    for (size_t i = 0; i < table.cols; ++i) out[i] *= r.op.param[0];
+  }
+}
+
+void run_rope_table(const OpRun& r) {
+  const emel_weight& frequencies = r.weight(0);
+  const auto* inv_freq = static_cast<const double*>(frequencies.data);
+  const size_t n_pairs = frequencies.cols;
+  const Slice items = slice_of(r.batch().n_tokens * n_pairs, r.lane, 64);
+  for (size_t item = items.begin; item < items.end; ++item) {
+    const size_t token = item / n_pairs;
+    const size_t pair = item % n_pairs;
+    const SineCosine angle = sine_cosine(static_cast<double>(r.batch().positions[token]) * inv_freq[pair]);
+    float* out = r.floats(r.op.out[0]) + token * 2 * n_pairs + pair;
+    out[0] = static_cast<float>(angle.cosine);
+    out[n_pairs] = static_cast<float>(angle.sine);
+  }
+}
+
+void run_rms_norm(const OpRun& r) {
+  const Slice rows = slice_of(r.n_rows(), r.lane);
+  NormArgs a{};
+  a.x = r.floats(r.op.in[0]);
+  a.delta = r.floats(r.op.in[1]);
+  a.weight = static_cast<const float*>(r.weight(0).data);
+  a.out = r.floats(r.op.out[0]);
+  a.quantized = r.at(r.op.out[1]);
+  a.n = r.op.dim[0];
+  a.row_begin = rows.begin;
+  a.row_end = rows.end;
+  a.epsilon = r.op.param[0];
+  a.layer = static_cast<int32_t>(r.op.layer);
+  a.bad_layer = r.batch().bad_layer;
+  a.token_rows = r.outputs() ? r.batch().output_rows : nullptr;
+  r.kernels().rms_norm(a);
+}
+
+void matmul_part(const Kernels& kernels, uint32_t type, const MatmulArgs& a) {
+  switch (type) {
+    case EMEL_TYPE_Q4_0:
+      return kernels.matmul_q4_0(a);
+    case EMEL_TYPE_Q4_1:
+      return kernels.matmul_q4_1(a);
+    case EMEL_TYPE_Q8_0:
+      return kernels.matmul_q8_0(a);
+    case EMEL_TYPE_F16:
+      return kernels.matmul_f16(a);
+    default:
+      return kernels.matmul_f32(a);
+  }
+}
+
+// Below this many multiply-adds per lane a second lane costs more than it brings.
+constexpr size_t kLeastWork = 32 * 1024;
+
+void run_matmul(const OpRun& r) {
+  const size_t cols = r.op.dim[0];
+  const size_t n_parts = r.op.dim[1];
+  const size_t n_tokens = r.n_rows();
+  if (n_tokens == 0) return;
+  size_t n_groups = 0;
+  for (uint32_t p = 0; p < n_parts; ++p) n_groups += (r.weight(p).rows + kRowsPerGroup - 1) / kRowsPerGroup;
+  const size_t group_work = cols * kRowsPerGroup * n_tokens;
+  const Slice slice = slice_of(n_groups, r.lane, (kLeastWork + group_work - 1) / group_work);
+  size_t first = 0;  // group of the job at which this part begins
+  for (uint32_t p = 0; p < n_parts; ++p) {
+    const emel_weight& weight = r.weight(p);
+    const size_t groups = (weight.rows + kRowsPerGroup - 1) / kRowsPerGroup;
+    const size_t begin = slice.begin > first ? slice.begin - first : 0;
+    const size_t end = slice.end > first ? slice.end - first : 0;
+    first += groups;
+    MatmulArgs a{};
+    a.group_begin = begin < groups ? begin : groups;
+    a.group_end = end < groups ? end : groups;
+    if (a.group_begin >= a.group_end) continue;
+    a.packed = static_cast<const uint8_t*>(weight.data);
+    a.activation = r.at(r.op.in[0]);
+    a.activation_stride = is_block_type(weight.type) ? QuantizedLayout(cols).bytes() : cols * sizeof(float);
+    a.out = r.op.out[p] == EMEL_LOGITS ? r.batch().logits : r.floats(r.op.out[p]);
+    a.out_stride = weight.rows;
+    a.bias = r.op.weight[4 + p] == EMEL_NO_WEIGHT ? nullptr : static_cast<const float*>(r.weight(4 + p).data);
+    a.rows = weight.rows;
+    a.cols = cols;
+    a.n_tokens = n_tokens;
+    matmul_part(r.kernels(), weight.type, a);
+  }
+}
+
+void run_rope_store(const OpRun& r) {
+  const Slice tokens = slice_of(r.batch().n_tokens, r.lane);
+  if (tokens.begin == tokens.end) return;
+  RopeArgs a{};
+  a.q = r.floats(r.op.in[0]);
+  a.k = r.floats(r.op.in[1]);
+  a.v = r.floats(r.op.in[2]);
+  a.table = r.floats(r.op.in[3]);
+  a.positions = r.batch().positions;
+  a.sequences = r.batch().sequences;
+  a.block_table = r.batch().block_table;
+  a.block_stride = r.batch().block_stride;
+  a.kv = r.kv_layer(r.op.dim[5]);
+  a.n_heads = r.op.dim[0];
+  a.n_kv_heads = r.op.dim[1];
+  a.head_dim = r.op.dim[2];
+  a.n_rot = r.op.dim[3];
+  a.halves = r.op.dim[4] == 1;
+  a.token_begin = tokens.begin;
+  a.token_end = tokens.end;
+  r.kernels().rope_store(a);
+}
+
+// The heads that share a kv head, in pieces of at most kAttentionRows.
+struct HeadPieces {
+  size_t shared;  // heads per kv head
+  size_t per_piece;
+  size_t n_pieces;  // per kv head
+};
+
+HeadPieces head_pieces(const emel_op& op) {
+  const size_t shared = op.dim[0] / op.dim[1];
+  const size_t per_piece = shared < kAttentionRows ? shared : kAttentionRows;
+  return {shared, per_piece, (shared + per_piece - 1) / per_piece};
+}
+
+AttentionArgs attention_args(const OpRun& r, const HeadPieces& pieces, const QueryTile& tile, size_t piece) {
+  const KvLayout kv(r.op.dim[1], r.op.dim[2]);
+  const size_t kv_head = piece / pieces.n_pieces;
+  const size_t within = piece % pieces.n_pieces * pieces.per_piece;
+  AttentionArgs a{};
+  a.q = r.floats(r.op.in[0]);
+  a.out = r.floats(r.op.out[0]);
+  a.row_stride = size_t{r.op.dim[0]} * r.op.dim[2];
+  a.head_dim = r.op.dim[2];
+  a.kv = r.kv_layer(r.op.dim[3]) + kv_head * kv.head_bytes;
+  a.block_bytes = kv.block_bytes;
+  a.values_at = kv.values_at;
+  a.blocks = r.batch().block_table + size_t{tile.sequence} * r.batch().block_stride;
+  a.token = tile.token;
+  a.n_tokens = tile.n_tokens;
+  a.position = tile.position;
+  a.head = kv_head * pieces.shared + within;
+  a.n_heads = pieces.shared - within < pieces.per_piece ? pieces.shared - within : pieces.per_piece;
+  a.scale = r.op.param[0];
+  a.scratch = r.lane.scratch;
+  return a;
+}
+
+size_t chunks_at(size_t position) { return position / EMEL_ATTENTION_CHUNK + 1; }
+
+// Items are taken from a shared counter, latest queries first: they see the most keys.
+void run_attention_tiles(const OpRun& r, std::atomic<uint32_t>& next) {
+  const HeadPieces pieces = head_pieces(r.op);
+  const size_t n_pieces = pieces.n_pieces * r.op.dim[1];
+  const size_t n_items = r.run.n_tiles * n_pieces;
+  for (size_t item = next.fetch_add(1); item < n_items; item = next.fetch_add(1)) {
+    const QueryTile& tile = r.run.plan->tiles[r.run.n_tiles - 1 - item / n_pieces];
+    r.kernels().attention(attention_args(r, pieces, tile, item % n_pieces));
+  }
+}
+
+// The same numbers with the chunks of one query on several lanes: partials first, joined after all are there.
+void run_attention_split(const OpRun& r, std::atomic<uint32_t>& next) {
+  const HeadPieces pieces = head_pieces(r.op);
+  const size_t n_heads = r.op.dim[0];
+  const size_t n_pieces = pieces.n_pieces * r.op.dim[1];
+  const size_t record = attention_partial_floats(r.op.dim[2]);
+  const size_t max_chunks = chunks_at(size_t{r.run.plan->desc.n_blocks} * EMEL_KV_BLOCK - 1);
+  float* partials = r.floats(r.op.in[1]);  // (tile, head, chunk, record)
+  size_t most_chunks = 0;
+  for (size_t t = 0; t < r.run.n_tiles; ++t) {
+    const size_t n = chunks_at(r.run.plan->tiles[t].position);
+    most_chunks = n > most_chunks ? n : most_chunks;
+  }
+  const size_t n_items = r.run.n_tiles * n_pieces * most_chunks;
+  for (size_t item = next.fetch_add(1); item < n_items; item = next.fetch_add(1)) {
+    const size_t chunk = item % most_chunks;
+    const size_t tile_index = item / most_chunks / n_pieces;
+    const QueryTile& tile = r.run.plan->tiles[tile_index];
+    if (chunk >= chunks_at(tile.position)) continue;
+    const AttentionArgs a = attention_args(r, pieces, tile, item / most_chunks % n_pieces);
+    float* to = partials + ((tile_index * n_heads + a.head) * max_chunks + chunk) * record;
+    r.kernels().attention_chunk(a, chunk, to, max_chunks * record);
+  }
+  r.run.pool->barrier();
+  const Slice rows = slice_of(r.run.n_tiles * n_heads, r.lane);
+  for (size_t row = rows.begin; row < rows.end; ++row) {
+    const QueryTile& tile = r.run.plan->tiles[row / n_heads];
+    float* out = r.floats(r.op.out[0]) + (tile.token * n_heads + row % n_heads) * r.op.dim[2];
+    r.kernels().attention_join(partials + row * max_chunks * record, record, chunks_at(tile.position), r.op.dim[2], out,
+                               r.lane.scratch);
+  }
+}
+
+void run_blocks(const OpRun& r, bool gated) {
+  BlockArgs a{};
+  a.first = r.floats(r.op.in[0]);
+  a.second = gated ? r.floats(r.op.in[1]) : nullptr;
+  a.out = gated ? r.floats(r.op.out[0]) : nullptr;
+  a.quantized = r.at(gated ? r.op.out[1] : r.op.out[0]);
+  a.n = r.op.dim[0];
+  const Slice items = slice_of(r.n_rows() * QuantizedLayout(a.n).n_blocks, r.lane, gated ? 8 : 32);
+  a.item_begin = items.begin;
+  a.item_end = items.end;
+  if (gated) {
+    r.kernels().gated_silu(a);
+  } else {
+    r.kernels().quantize(a);
+  }
+}
+
+void run_gather(const OpRun& r) {
+  const size_t n = r.op.dim[0];
+  const Slice rows = slice_of(r.batch().n_outputs, r.lane);
+  for (size_t row = rows.begin; row < rows.end; ++row) {
+    const size_t from = static_cast<size_t>(r.batch().output_rows[row]);
+    memcpy(r.floats(r.op.out[0]) + row * n, r.floats(r.op.in[0]) + from * n, n * sizeof(float));
+  }
+}
+
+void run_argmax(const OpRun& r) {
+  const size_t n_vocab = r.run.plan->desc.n_vocab;
+  const Slice rows = slice_of(r.batch().n_outputs, r.lane);
+  for (size_t row = rows.begin; row < rows.end; ++row) {
+    r.batch().argmax[row] = r.kernels().argmax(r.batch().logits + row * n_vocab, n_vocab);
+  }
+}
+
+void run_op(const OpRun& r, std::atomic<uint32_t>& next) {
+  switch (r.op.kind) {
+    case EMEL_OP_EMBED:
+      return run_embed(r);
+    case EMEL_OP_ROPE_TABLE:
+      return run_rope_table(r);
+    case EMEL_OP_RMS_NORM:
+      return run_rms_norm(r);
+    case EMEL_OP_MATMUL:
+      return run_matmul(r);
+    case EMEL_OP_ROPE_STORE:
+      return run_rope_store(r);
+    case EMEL_OP_ATTENTION:
+      return r.run.split_chunks ? run_attention_split(r, next) : run_attention_tiles(r, next);
+    case EMEL_OP_QUANTIZE:
+      return run_blocks(r, false);
+    case EMEL_OP_GATED:
+      return run_blocks(r, true);
+    case EMEL_OP_GATHER:
+      return run_gather(r);
+    default:
+      return run_argmax(r);
+  }
+}
+
+bool in_run(const emel_op& op, const emel_batch& batch) {
+  return op.segment >= batch.segment_begin && op.segment < batch.segment_end;
+}
+
+void run_lane(void* context, const Lane& lane) {
+  const Run& run = *static_cast<const Run*>(context);
+  for (uint64_t i = 0; i < run.plan->desc.n_ops; ++i) {
+    const emel_op& op = run.plan->ops[i];
+    if (!in_run(op, *run.batch)) continue;
+    run_op({run, op, lane}, run.plan->next_item[i]);
+    if ((op.flags & EMEL_FLAG_NO_BARRIER) == 0) run.pool->barrier();
+  }
+}
+
+uint32_t cut_tiles(emel_plan* plan, const emel_batch& batch, uint32_t tokens_per_tile) {
+  uint32_t n_tiles = 0;
+  for (uint32_t i = 0; i < batch.n_tokens; ++i) {
+    QueryTile* last = n_tiles == 0 ? nullptr : &plan->tiles[n_tiles - 1];
+    const auto sequence = static_cast<uint32_t>(batch.sequences[i]);
+    if (last != nullptr && last->sequence == sequence && last->n_tokens < tokens_per_tile) {
+      ++last->n_tokens;
+    } else {
+      plan->tiles[n_tiles++] = {i, 1, static_cast<uint32_t>(batch.positions[i]), sequence};
+    }
+  }
+  return n_tiles;
+}
+
+bool any_long_context(const emel_batch& batch) {
+  for (uint32_t i = 0; i < batch.n_tokens; ++i) {
+    if (batch.positions[i] >= static_cast<int32_t>(EMEL_ATTENTION_CHUNK)) return true;
+  }
+  return false;
+}
+
+void count(const Run& run, emel_counters* counters) {
+  for (uint64_t i = 0; i < run.plan->desc.n_ops; ++i) {
+    const emel_op& op = run.plan->ops[i];
+    if (!in_run(op, *run.batch)) continue;
+    ++counters->dispatches[op.kind];
+    ++counters->optimized;
+    if (op.kind != EMEL_OP_MATMUL) continue;
+    for (uint32_t p = 0; p < op.dim[1]; ++p) ++counters->matmul_by_type[run.plan->weights[op.weight[p]].type];
+  }
+}
+
+}  // namespace
+}  // namespace emel
+
+emel_status emel_plan_run(emel_plan* plan, emel_pool* pool, const emel_batch* batch, emel_counters* counters) {
+  if (plan == nullptr || pool == nullptr || batch == nullptr) {
+    return emel::fail(EMEL_INVALID_ARGUMENT, "run: plan, pool or batch is NULL");
+  }
+  const emel_status status = emel::verify_batch(*plan, *batch);
+  if (status != EMEL_OK) return status;
+  emel::Run run{plan, pool, batch, 0, false};
+  run.split_chunks = pool->n_lanes > 1 && batch->n_tokens <= emel::kSplitTokens && emel::any_long_context(*batch);
+  run.n_tiles = emel::cut_tiles(plan, *batch, run.split_chunks ? 1 : plan->tokens_per_tile);
+  for (uint64_t i = 0; i < plan->desc.n_ops; ++i) plan->next_item[i].store(0, std::memory_order_relaxed);
+  if (batch->segment_begin == 0) memset(batch->bad_layer, 0xff, batch->n_tokens * sizeof(int32_t));
+  pool->run(emel::run_lane, &run);
+  if (counters != nullptr) emel::count(run, counters);
+  return EMEL_OK;
+}

@@ -1,0 +1,200 @@
+#include "pool/pool.h"
+
+#include <sched.h>
+#include <time.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+#include <new>
+
+#include "core/allocation.h"
+#include "core/error.h"
+
+namespace {
+
+// A worker that finds no new run within this time sleeps: long enough to bridge the Python side of a decode step,
+// short enough that an idle model costs nothing.
+constexpr int64_t kSpinNanoseconds = 300 * 1000;
+// Spins of a barrier before it offers its CPU to a lane that may have none.
+constexpr int kBarrierSpins = 4096;
+constexpr int kSpinsPerClockRead = 64;
+
+void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  __asm__ __volatile__("yield");
+#endif
+}
+
+int64_t now_nanoseconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<int64_t>(now.tv_sec) * 1000000000 + now.tv_nsec;
+}
+
+// Rounding to nearest, no flushing of subnormals, all exceptions masked; another library in the process may have
+// set it otherwise for its threads.
+#if defined(__x86_64__)
+using FloatEnvironment = unsigned;
+FloatEnvironment enter_float_environment() {
+  const unsigned saved = _mm_getcsr();
+  _mm_setcsr(0x1f80);
+  return saved;
+}
+void leave_float_environment(FloatEnvironment saved) { _mm_setcsr(saved); }
+#elif defined(__aarch64__)
+using FloatEnvironment = uint64_t;
+FloatEnvironment enter_float_environment() {
+  uint64_t saved;
+  __asm__ __volatile__("mrs %0, fpcr" : "=r"(saved));
+  __asm__ __volatile__("msr fpcr, %0" ::"r"(uint64_t{0}));
+  return saved;
+}
+void leave_float_environment(FloatEnvironment saved) { __asm__ __volatile__("msr fpcr, %0" ::"r"(saved)); }
+#endif
+
+void run_lane(emel_pool* pool, uint32_t index) {
+  const FloatEnvironment saved = enter_float_environment();
+  const emel::Lane lane{index, pool->n_lanes, pool->scratch + index * emel::kLaneScratchFloats};
+  pool->task(pool->context, lane);
+  leave_float_environment(saved);
+}
+
+// Waits for an epoch other than seen: spins, then sleeps.
+uint32_t next_epoch(emel_pool* pool, uint32_t seen) {
+  const int64_t deadline = now_nanoseconds() + kSpinNanoseconds;
+  do {
+    for (int i = 0; i < kSpinsPerClockRead; ++i) {
+      const uint32_t epoch = pool->epoch.load(std::memory_order_acquire);
+      if (epoch != seen) return epoch;
+      relax();
+    }
+  } while (now_nanoseconds() < deadline);
+  pthread_mutex_lock(&pool->sleep_mutex);
+  // Counted before the epoch is read again: whoever raises the epoch either sees the sleeper or is seen by it.
+  pool->n_sleeping.fetch_add(1, std::memory_order_seq_cst);
+  uint32_t epoch = pool->epoch.load(std::memory_order_seq_cst);
+  while (epoch == seen) {
+    pthread_cond_wait(&pool->wake, &pool->sleep_mutex);
+    epoch = pool->epoch.load(std::memory_order_seq_cst);
+  }
+  pool->n_sleeping.fetch_sub(1, std::memory_order_seq_cst);
+  pthread_mutex_unlock(&pool->sleep_mutex);
+  return epoch;
+}
+
+void publish(emel_pool* pool) {
+  pool->epoch.fetch_add(1, std::memory_order_seq_cst);
+  if (pool->n_sleeping.load(std::memory_order_seq_cst) == 0) return;
+  pthread_mutex_lock(&pool->sleep_mutex);
+  pthread_cond_broadcast(&pool->wake);
+  pthread_mutex_unlock(&pool->sleep_mutex);
+}
+
+struct WorkerStart {
+  emel_pool* pool;
+  uint32_t index;
+};
+
+void* work(void* argument) {
+  const WorkerStart start = *static_cast<WorkerStart*>(argument);
+  emel::release(argument);
+  uint32_t seen = 0;
+  for (;;) {
+    seen = next_epoch(start.pool, seen);
+    if (start.pool->stopping.load(std::memory_order_acquire)) return nullptr;
+    run_lane(start.pool, start.index);
+    start.pool->n_running.fetch_sub(1, std::memory_order_acq_rel);
+  }
+}
+
+bool start_worker(emel_pool* pool, uint32_t index) {
+  auto* start = emel::allocate_array<WorkerStart>(1);
+  if (start == nullptr) return false;
+  *start = {pool, index};
+  if (pthread_create(&pool->threads[pool->n_threads], nullptr, work, start) != 0) {
+    emel::release(start);
+    return false;
+  }
+  ++pool->n_threads;
+  return true;
+}
+
+}  // namespace
+
+void emel_pool::run(emel::LaneTask new_task, void* new_context) {
+  pthread_mutex_lock(&run_mutex);
+  task = new_task;
+  context = new_context;
+  n_running.store(n_lanes - 1, std::memory_order_relaxed);
+  if (n_lanes > 1) publish(this);
+  run_lane(this, 0);
+  for (int spins = 0; n_running.load(std::memory_order_acquire) != 0; ++spins) {
+    if (spins < kBarrierSpins) {
+      relax();
+    } else {
+      sched_yield();
+    }
+  }
+  pthread_mutex_unlock(&run_mutex);
+}
+
+void emel_pool::barrier() {
+  if (n_lanes == 1) return;
+  const uint32_t seen = barrier_epoch.load(std::memory_order_relaxed);
+  if (barrier_count.fetch_add(1, std::memory_order_acq_rel) + 1 == n_lanes) {
+    barrier_count.store(0, std::memory_order_relaxed);
+    barrier_epoch.store(seen + 1, std::memory_order_release);
+    return;
+  }
+  for (int spins = 0; barrier_epoch.load(std::memory_order_acquire) == seen; ++spins) {
+    if (spins < kBarrierSpins) {
+      relax();
+    } else {
+      sched_yield();
+    }
+  }
+}
+
+emel_status emel_pool_create(uint32_t n_lanes, emel_pool** out) {
+  if (out == nullptr) return emel::fail(EMEL_INVALID_ARGUMENT, "pool: out is NULL");
+  *out = nullptr;
+  if (n_lanes == 0 || n_lanes > emel::kMaxLanes) {
+    return emel::fail(EMEL_INVALID_ARGUMENT, "pool: %u lanes; allowed are 1 to %u", n_lanes, emel::kMaxLanes);
+  }
+  void* memory = emel::allocate(sizeof(emel_pool));
+  if (memory == nullptr) return emel::fail(EMEL_OUT_OF_MEMORY, "pool: out of memory");
+  auto* pool = new (memory) emel_pool;
+  pool->n_lanes = n_lanes;
+  pthread_mutex_init(&pool->run_mutex, nullptr);
+  pthread_mutex_init(&pool->sleep_mutex, nullptr);
+  pthread_cond_init(&pool->wake, nullptr);
+  pool->scratch = emel::allocate_array<float>(n_lanes * emel::kLaneScratchFloats);
+  pool->threads = emel::allocate_array<pthread_t>(n_lanes);
+  bool started = pool->scratch != nullptr && pool->threads != nullptr;
+  for (uint32_t index = 1; started && index < n_lanes; ++index) started = start_worker(pool, index);
+  if (!started) {
+    emel_pool_destroy(pool);
+    return emel::fail(EMEL_OUT_OF_MEMORY, "pool: cannot start %u lanes", n_lanes);
+  }
+  *out = pool;
+  return EMEL_OK;
+}
+
+void emel_pool_destroy(emel_pool* pool) {
+  if (pool == nullptr) return;
+  pool->stopping.store(true, std::memory_order_release);
+  publish(pool);
+  for (uint32_t i = 0; i < pool->n_threads; ++i) pthread_join(pool->threads[i], nullptr);
+  pthread_cond_destroy(&pool->wake);
+  pthread_mutex_destroy(&pool->sleep_mutex);
+  pthread_mutex_destroy(&pool->run_mutex);
+  emel::release(pool->threads);
+  emel::release(pool->scratch);
+  emel::release(pool);
+}
+
+uint32_t emel_pool_n_lanes(const emel_pool* pool) { return pool == nullptr ? 0 : pool->n_lanes; }

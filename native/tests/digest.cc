@@ -1,0 +1,370 @@
+// Runs every kernel and a small plan on seeded data and prints one digest per case.
+//
+//   emel_digest ROUTE LANES     e.g. emel_digest avx2 3
+//
+// The output must be the same text for every route of the machine, every number of lanes, and every CPU family.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emel.h"
+#include "kernels/layout.h"
+#include "kernels/table.h"
+#include "plan/plan.h"
+
+namespace {
+
+struct Random {
+  uint64_t state;
+  uint32_t next() {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<uint32_t>(state >> 33);
+  }
+  // In [-1, 1), a multiple of 2^-16: exact in every format on the way.
+  float value() { return static_cast<float>(static_cast<int32_t>(next() % 131072) - 65536) / 65536.0f; }
+};
+
+struct Bytes {
+  uint8_t* data;
+  size_t size;
+  explicit Bytes(size_t n) : data(nullptr), size((n + 63) / 64 * 64) {
+    void* memory = nullptr;
+    if (posix_memalign(&memory, 64, size) != 0) abort();
+    data = static_cast<uint8_t*>(memory);
+    memset(data, 0, size);
+  }
+  ~Bytes() { free(data); }
+  Bytes(const Bytes&) = delete;
+  Bytes& operator=(const Bytes&) = delete;
+  float* floats() { return reinterpret_cast<float*>(data); }
+  int32_t* ints() { return reinterpret_cast<int32_t*>(data); }
+};
+
+uint64_t fnv1a(const void* data, size_t n, uint64_t hash = 14695981039346656037u) {
+  const auto* bytes = static_cast<const uint8_t*>(data);
+  for (size_t i = 0; i < n; ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
+  return hash;
+}
+
+void require(emel_status status) {
+  if (status == EMEL_OK) return;
+  fprintf(stderr, "emel_digest: %s\n", emel_last_error());
+  exit(1);
+}
+
+void report(const char* name, size_t a, size_t b, size_t c, uint64_t digest) {
+  printf("%s %zu %zu %zu %016llx\n", name, a, b, c, static_cast<unsigned long long>(digest));
+}
+
+size_t source_row_bytes(uint32_t type, size_t cols) {
+  switch (type) {
+    case EMEL_TYPE_F32:
+      return cols * 4;
+    case EMEL_TYPE_F16:
+      return cols * 2;
+    case EMEL_TYPE_Q4_0:
+      return cols / 32 * 18;
+    case EMEL_TYPE_Q4_1:
+      return cols / 32 * 20;
+    default:
+      return cols / 32 * 34;
+  }
+}
+
+uint16_t small_half(Random& random) { return static_cast<uint16_t>(0x2000u + random.next() % 0x0800u); }
+
+// A packed random matrix of the type.
+struct Matrix {
+  uint32_t type;
+  size_t rows;
+  size_t cols;
+  Bytes packed;
+
+  static size_t packed_bytes(uint32_t type, size_t rows, size_t cols) {
+    uint64_t n = 0;
+    require(emel_pack_size(type, rows, cols, &n));
+    return n;
+  }
+
+  Matrix(emel_pool* pool, Random& random, uint32_t type_, size_t rows_, size_t cols_)
+      : type(type_), rows(rows_), cols(cols_), packed(packed_bytes(type_, rows_, cols_)) {
+    const size_t row_bytes = source_row_bytes(type, cols);
+    Bytes source(rows * row_bytes);
+    for (size_t row = 0; row < rows; ++row) fill(random, source.data + row * row_bytes, row_bytes);
+    const emel_pack_job job{source.data, rows * row_bytes, packed.data, packed.size, rows, cols, type, 0};
+    require(emel_pack(pool, &job, 1));
+  }
+
+  void fill(Random& random, uint8_t* row, size_t row_bytes) const {
+    if (type == EMEL_TYPE_F32) {
+      for (size_t k = 0; k < cols; ++k) {
+        const float value = random.value();
+        memcpy(row + 4 * k, &value, 4);
+      }
+      return;
+    }
+    for (size_t i = 0; i < row_bytes; ++i) row[i] = static_cast<uint8_t>(random.next());
+    const size_t block_bytes = type == EMEL_TYPE_F16 ? 2 : source_row_bytes(type, 32);
+    for (size_t at = 0; at < row_bytes; at += block_bytes) {
+      uint16_t half = small_half(random);
+      memcpy(row + at, &half, 2);
+      if (type != EMEL_TYPE_Q4_1) continue;
+      half = static_cast<uint16_t>(small_half(random) | 0x8000u);
+      memcpy(row + at + 2, &half, 2);
+    }
+  }
+
+  emel_weight weight() const { return {packed.data, packed.size, rows, cols, type, 1}; }
+};
+
+using MatmulKernel = void (*)(const emel::MatmulArgs&);
+
+MatmulKernel matmul_of(const emel::Kernels& k, uint32_t type) {
+  switch (type) {
+    case EMEL_TYPE_F32:
+      return k.matmul_f32;
+    case EMEL_TYPE_F16:
+      return k.matmul_f16;
+    case EMEL_TYPE_Q4_0:
+      return k.matmul_q4_0;
+    case EMEL_TYPE_Q4_1:
+      return k.matmul_q4_1;
+    default:
+      return k.matmul_q8_0;
+  }
+}
+
+void fill_values(Random& random, Bytes& to, size_t n) {
+  for (size_t i = 0; i < n; ++i) to.floats()[i] = random.value() * 4.0f;
+}
+
+void quantize_rows(const emel::Kernels& k, Bytes& x, Bytes& records, size_t n, size_t n_rows) {
+  const emel::QuantizedLayout layout(n);
+  emel::BlockArgs a{};
+  a.first = x.floats();
+  a.quantized = records.data;
+  a.n = n;
+  a.item_end = n_rows * layout.n_blocks;
+  k.quantize(a);
+}
+
+void digest_matmul(const emel::Kernels& k, emel_pool* pool, uint32_t type, size_t rows, size_t cols, size_t n_tokens) {
+  Random random{type * 1000003u + rows * 1009u + cols};
+  const Matrix matrix(pool, random, type, rows, cols);
+  const bool blocks = emel::is_block_type(type);
+  const size_t stride = blocks ? emel::QuantizedLayout(cols).bytes() : cols * 4;
+  Bytes x(n_tokens * cols * 4);
+  Bytes records(n_tokens * stride);
+  Bytes bias(rows * 4);
+  Bytes out(n_tokens * rows * 4);
+  fill_values(random, x, n_tokens * cols);
+  fill_values(random, bias, rows);
+  if (blocks) quantize_rows(k, x, records, cols, n_tokens);
+  emel::MatmulArgs a{};
+  a.packed = matrix.packed.data;
+  a.activation = blocks ? records.data : x.data;
+  a.activation_stride = stride;
+  a.out = out.floats();
+  a.out_stride = rows;
+  a.bias = rows % 2 == 0 ? nullptr : bias.floats();
+  a.rows = rows;
+  a.cols = cols;
+  a.group_end = (rows + 15) / 16;
+  a.n_tokens = n_tokens;
+  matmul_of(k, type)(a);
+  char name[32];
+  snprintf(name, sizeof name, "matmul_%u", type);
+  report(name, rows, cols, n_tokens, fnv1a(out.data, n_tokens * rows * 4));
+}
+
+void digest_blocks(const emel::Kernels& k, size_t n) {
+  Random random{n};
+  constexpr size_t kRows = 3;
+  const emel::QuantizedLayout layout(n);
+  Bytes x(kRows * n * 4);
+  Bytes y(kRows * n * 4);
+  Bytes weight(n * 4);
+  Bytes out(kRows * n * 4);
+  Bytes records(kRows * layout.bytes());
+  Bytes bad(kRows * 4);
+  fill_values(random, x, kRows * n);
+  fill_values(random, y, kRows * n);
+  fill_values(random, weight, n);
+  x.floats()[0] = 1e-38f;  // a block of tiny values when n is small
+  quantize_rows(k, x, records, n, kRows);
+  report("quantize", n, 0, 0, fnv1a(records.data, kRows * layout.bytes()));
+  emel::BlockArgs g{x.floats(), y.floats(), out.floats(), records.data, n, 0, kRows * layout.n_blocks};
+  k.gated_silu(g);
+  report("gated", n, 0, 0, fnv1a(records.data, kRows * layout.bytes(), fnv1a(out.data, kRows * n * 4)));
+  emel::NormArgs a{};
+  a.x = x.floats();
+  a.delta = y.floats();
+  a.weight = weight.floats();
+  a.out = out.floats();
+  a.quantized = records.data;
+  a.n = n;
+  a.row_end = kRows;
+  a.epsilon = 1e-5f;
+  a.bad_layer = bad.ints();
+  k.rms_norm(a);
+  const uint64_t hash = fnv1a(x.data, kRows * n * 4, fnv1a(out.data, kRows * n * 4));
+  report("rms_norm", n, 0, 0, fnv1a(records.data, kRows * layout.bytes(), hash));
+  report("argmax", n, static_cast<size_t>(k.argmax(x.floats(), n)), 0, 0);
+}
+
+// One sequence of n_tokens after n_past, in a shuffled block table: rope_store, then attention by plan ops.
+struct Shape {
+  uint32_t n_heads, n_kv_heads, head_dim, n_past, n_tokens;
+};
+
+void digest_attention(int32_t isa, emel_pool* pool, const Shape& s, bool halves) {
+  Random random{s.head_dim * 31u + s.n_past};
+  const uint32_t n_all = s.n_past + s.n_tokens;
+  const uint32_t n_blocks = (n_all + 15) / 16 + 3;
+  const size_t q_width = size_t{s.n_heads} * s.head_dim;
+  const size_t kv_width = size_t{s.n_kv_heads} * s.head_dim;
+  uint64_t at = 0;
+  const auto place = [&at](uint64_t n) {
+    const uint64_t offset = at;
+    at += (n + 63) / 64 * 64;
+    return offset;
+  };
+  const uint64_t q = place(n_all * q_width * 4);
+  const uint64_t k = place(n_all * kv_width * 4);
+  const uint64_t v = place(n_all * kv_width * 4);
+  const uint64_t table = place(n_all * s.head_dim * 4);
+  const uint64_t out = place(n_all * q_width * 4);
+  const uint64_t scratch = place(emel_attention_scratch(n_all, s.n_heads, s.n_kv_heads, s.head_dim, n_blocks));
+  Bytes frequencies(s.head_dim / 2 * 8);
+  require(emel_rope_frequencies(10000.0, s.head_dim, reinterpret_cast<double*>(frequencies.data)));
+  const emel_weight weight{frequencies.data, frequencies.size, 1, s.head_dim / 2, EMEL_TYPE_F64, 0};
+  emel_op ops[3] = {};
+  for (emel_op& op : ops) {
+    for (uint64_t& offset : op.in) offset = EMEL_NONE;
+    for (uint64_t& offset : op.out) offset = EMEL_NONE;
+    for (uint32_t& index : op.weight) index = EMEL_NO_WEIGHT;
+  }
+  ops[0].kind = EMEL_OP_ROPE_TABLE;
+  ops[0].weight[0] = 0;
+  ops[0].out[0] = table;
+  ops[1].kind = EMEL_OP_ROPE_STORE;
+  ops[1].in[0] = q;
+  ops[1].in[1] = k;
+  ops[1].in[2] = v;
+  ops[1].in[3] = table;
+  const uint32_t rope_dims[6] = {s.n_heads, s.n_kv_heads, s.head_dim, s.head_dim, halves ? 1u : 0u, 0};
+  memcpy(ops[1].dim, rope_dims, sizeof rope_dims);
+  ops[2].kind = EMEL_OP_ATTENTION;
+  ops[2].in[0] = q;
+  ops[2].in[1] = scratch;
+  ops[2].out[0] = out;
+  const uint32_t attention_dims[4] = {s.n_heads, s.n_kv_heads, s.head_dim, 0};
+  memcpy(ops[2].dim, attention_dims, sizeof attention_dims);
+  ops[2].param[0] = 0.125f;
+  emel_plan_desc desc{};
+  desc.ops = ops;
+  desc.n_ops = 3;
+  desc.weights = &weight;
+  desc.n_weights = 1;
+  desc.arena_bytes = at;
+  desc.max_tokens = n_all;
+  desc.max_outputs = 1;
+  desc.max_sequences = 1;
+  desc.n_kv_layers = 1;
+  desc.n_kv_heads = s.n_kv_heads;
+  desc.head_dim = s.head_dim;
+  desc.n_blocks = n_blocks;
+  desc.n_vocab = 8;
+  desc.isa = isa;
+  emel_plan* plan = nullptr;
+  require(emel_plan_create(&desc, &plan));
+  Bytes arena(at);
+  Bytes kv(emel_kv_bytes(1, n_blocks, s.n_kv_heads, s.head_dim));
+  memset(kv.data, 0xff, kv.size);  // NaN wherever nothing was stored: it must not be read
+  Bytes ints(n_all * 4 * 4 + n_blocks * 4);
+  int32_t* positions = ints.ints();
+  int32_t* zeros = positions + n_all;
+  int32_t* bad = zeros + n_all;
+  int32_t* blocks = bad + n_all;
+  for (uint32_t b = 0; b < n_blocks; ++b) blocks[b] = static_cast<int32_t>((b * 7 + 3) % n_blocks);
+  if (n_blocks % 7 == 0) {
+    for (uint32_t b = 0; b < n_blocks; ++b) blocks[b] = static_cast<int32_t>(n_blocks - 1 - b);
+  }
+  emel_batch batch{};
+  batch.arena = arena.data;
+  batch.arena_bytes = arena.size;
+  batch.kv = kv.data;
+  batch.kv_bytes = kv.size;
+  batch.tokens = zeros;
+  batch.positions = positions;
+  batch.sequences = zeros;
+  batch.block_table = blocks;
+  batch.bad_layer = bad;
+  batch.n_sequences = 1;
+  batch.block_stride = n_blocks;
+  batch.segment_end = 1;
+  const uint32_t steps[2] = {s.n_past, s.n_tokens};
+  uint32_t done = 0;
+  for (const uint32_t n : steps) {
+    if (n == 0) continue;
+    for (uint32_t i = 0; i < n; ++i) positions[i] = static_cast<int32_t>(done + i);
+    for (size_t i = 0; i < n * q_width; ++i) reinterpret_cast<float*>(arena.data + q)[i] = random.value() * 3.0f;
+    for (size_t i = 0; i < n * kv_width; ++i) reinterpret_cast<float*>(arena.data + k)[i] = random.value() * 3.0f;
+    for (size_t i = 0; i < n * kv_width; ++i) reinterpret_cast<float*>(arena.data + v)[i] = random.value();
+    batch.n_tokens = n;
+    require(emel_plan_run(plan, pool, &batch, nullptr));
+    done += n;
+  }
+  char name[48];
+  snprintf(name, sizeof name, "attention_%u_%u%s", s.n_heads, s.n_kv_heads, halves ? "_halves" : "");
+  report(name, s.head_dim, s.n_past, s.n_tokens, fnv1a(arena.data + out, s.n_tokens * q_width * 4));
+  emel_plan_destroy(plan);
+}
+
+int32_t isa_named(const char* name) {
+  for (int32_t isa = 0; isa < EMEL_ISA_COUNT; ++isa) {
+    if (strcmp(emel_isa_name(isa), name) == 0 && emel::kernels_of(isa) != nullptr) return isa;
+  }
+  return -1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int32_t isa = argc == 3 ? isa_named(argv[1]) : -1;
+  const int n_lanes = argc == 3 ? atoi(argv[2]) : 0;
+  if (isa < 0 || n_lanes < 1) {
+    fprintf(stderr, "usage: emel_digest ROUTE LANES; routes here:");
+    for (int32_t i = 0; i < EMEL_ISA_COUNT; ++i) {
+      if (emel::kernels_of(i) != nullptr) fprintf(stderr, " %s", emel_isa_name(i));
+    }
+    fprintf(stderr, "\n");
+    return 2;
+  }
+  emel_pool* pool = nullptr;
+  require(emel_pool_create(static_cast<uint32_t>(n_lanes), &pool));
+  const emel::Kernels& k = *emel::kernels_of(isa);
+  constexpr uint32_t kTypes[] = {EMEL_TYPE_F32, EMEL_TYPE_F16, EMEL_TYPE_Q4_0, EMEL_TYPE_Q4_1, EMEL_TYPE_Q8_0};
+  constexpr size_t kShapes[][2] = {{1, 32}, {16, 64}, {37, 96}, {80, 576}};
+  constexpr size_t kTokens[] = {1, 2, 3, 4, 5, 7, 8, 9, 17};
+  for (const uint32_t type : kTypes) {
+    for (const auto& shape : kShapes) {
+      for (const size_t n : kTokens) digest_matmul(k, pool, type, shape[0], shape[1], n);
+    }
+  }
+  constexpr uint32_t kFloatTypes[] = {EMEL_TYPE_F32, EMEL_TYPE_F16};
+  for (const uint32_t type : kFloatTypes) {
+    for (size_t cols = 1; cols < 8; ++cols) digest_matmul(k, pool, type, 17, cols, 3);
+  }
+  for (size_t n = 1; n <= 66; ++n) digest_blocks(k, n);
+  digest_blocks(k, 576);
+  digest_blocks(k, 1000);
+  constexpr Shape kAttention[] = {{1, 1, 64, 0, 1},   {3, 1, 64, 0, 40},  {9, 3, 64, 250, 30}, {4, 2, 80, 300, 1},
+                                  {8, 8, 128, 15, 2}, {6, 2, 40, 511, 3}, {9, 3, 64, 700, 17}, {70, 1, 16, 270, 2}};
+  for (const Shape& shape : kAttention) {
+    digest_attention(isa, pool, shape, false);
+    digest_attention(isa, pool, shape, true);
+  }
+  emel_pool_destroy(pool);
+  return 0;
+}
