@@ -13,7 +13,9 @@ from emel._native import abi
 HEADER = re.sub(
     r"/\*.*?\*/", "", (Path(__file__).parents[3] / "native/include/emel.h").read_text(encoding="utf-8"), flags=re.DOTALL
 )
-OUTSIDE = HEADER.partition("emel_sample(")[0] + "emel_sample(" + HEADER.partition("emel_sample(")[2].partition(";")[0] + ";"
+OUTSIDE = (
+    HEADER.partition("emel_sample(")[0] + "emel_sample(" + HEADER.partition("emel_sample(")[2].partition(";")[0] + ";"
+)
 
 STRUCTS = {
     "emel_pack_job": abi.PackJob,
@@ -101,7 +103,10 @@ def test_prototypes_cover_the_header_with_its_argument_kinds() -> None:
         assert len(texts) == len(mirror_arguments), name
         for text, mirror in zip(texts, mirror_arguments, strict=True):
             scalar = SCALARS.get(text.split()[0])
-            assert ctypes.sizeof(mirror) == (8 if "*" in text or scalar is None else ctypes.sizeof(scalar)), (name, text)
+            assert ctypes.sizeof(mirror) == (8 if "*" in text or scalar is None else ctypes.sizeof(scalar)), (
+                name,
+                text,
+            )
             assert ("*" in text) == (mirror is ctypes.c_void_p or issubclass(mirror, ctypes._Pointer)), (name, text)
         if "*" not in result and result.strip() != "void":
             assert mirror_result is SCALARS[result.strip()], name
