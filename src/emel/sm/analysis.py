@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     MachineClass = type[BaseMachine[Any, Any]]
 
 _STORES = frozenset(
-    {"STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "STORE_GLOBAL", "STORE_DEREF"}
-    | {"DELETE_ATTR", "DELETE_SUBSCR", "DELETE_GLOBAL", "DELETE_DEREF"}
+    {"STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "STORE_GLOBAL", "DELETE_ATTR", "DELETE_SUBSCR", "DELETE_GLOBAL"}
 )
+# These also store the cells of a function's own variables, which is no one else's business.
+_CELL_STORES = frozenset({"STORE_DEREF", "DELETE_DEREF"})
 
 
 def event_classes(machine: MachineClass) -> tuple[type, ...]:
@@ -74,4 +75,7 @@ def impure_guards(machine: MachineClass) -> tuple[str, ...]:
 
 
 def _stores(code: CodeType) -> bool:
-    return any(instruction.opname in _STORES for instruction in dis.get_instructions(code))
+    return any(
+        instruction.opname in _STORES or (instruction.opname in _CELL_STORES and instruction.argval in code.co_freevars)
+        for instruction in dis.get_instructions(code)
+    )

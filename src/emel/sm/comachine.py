@@ -90,13 +90,12 @@ class CoMachine(BaseMachine[S, C]):
     def _advance(self, event: object, steps: Steps, n_left: int) -> Any:
         """Takes enabled steps, at most `n_left`, until an effect waits or the machine rests (None)."""
         context, n_allowed = self.context, self.MAX_COMPLETIONS + 1
-        waiting = None
         try:
             while True:
                 for guard, effect, node in steps:
                     if guard is None or guard(context, event):
                         if not n_left:
-                            raise self._overflow(event)
+                            self._overflow(event)
                         n_left -= 1
                         if effect is not None:
                             waiting = effect(context, event)
@@ -108,9 +107,10 @@ class CoMachine(BaseMachine[S, C]):
                         break
                 else:
                     break
-        finally:
-            if waiting is None:
-                self._accepts = self._node.accepts
+        except BaseException:
+            self._accepts = self._node.accepts
+            raise
+        self._accepts = self._node.accepts
         if n_left == n_allowed:
             raise self._refusal(event)
         return None

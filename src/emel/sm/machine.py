@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn
 
 from emel.sm.errors import CompletionOverflow, MachineError, ReentrantDispatch, TableError, UnexpectedEvent
 from emel.sm.row import C, S
@@ -109,8 +109,8 @@ class BaseMachine(Generic[S, C]):
         guards = guard_names(node.accepts.get(type(event), ()))
         return UnexpectedEvent(name, node.state, event, accepted_events(node), guards)
 
-    def _overflow(self, event: object) -> CompletionOverflow:
-        return CompletionOverflow(type(self).__name__, self._node.state, event, self.MAX_COMPLETIONS)
+    def _overflow(self, event: object) -> NoReturn:
+        raise CompletionOverflow(type(self).__name__, self._node.state, event, self.MAX_COMPLETIONS)
 
 
 class Machine(BaseMachine[S, C]):
@@ -149,7 +149,7 @@ class Machine(BaseMachine[S, C]):
             for guard, effect, destination in node.completions:
                 if guard is None or guard(context, event):
                     if not n_left:
-                        raise self._overflow(event)
+                        self._overflow(event)
                     n_left -= 1
                     if effect is not None:
                         effect(context, event)

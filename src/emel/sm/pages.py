@@ -85,5 +85,5 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if faults else 0
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # pragma: no cover
     sys.exit(main(sys.argv[1:]))

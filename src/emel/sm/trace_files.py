@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from abc import ABC, abstractmethod
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
     from emel.sm.trace import Transition
 
 
-class _TraceFile:
+class _TraceFile(ABC):
     """A file opened for writing (an existing one is replaced) that takes transitions from any thread until closed."""
 
     _HEAD = ""
     _TAIL = ""
     _SEPARATOR = ""
+    _END = ""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - closed by close()
@@ -35,7 +37,7 @@ class _TraceFile:
     def __call__(self, transition: Transition) -> None:
         text = json.dumps(self._record(transition), separators=(",", ":"))
         with self._lock:
-            self._file.write((self._SEPARATOR if self._n_written else "") + text)
+            self._file.write((self._SEPARATOR if self._n_written else "") + text + self._END)
             self._n_written += 1
 
     def __enter__(self) -> Self:
@@ -53,15 +55,15 @@ class _TraceFile:
                 self._file.write(self._TAIL)
                 self._file.close()
 
+    @abstractmethod
     def _record(self, transition: Transition) -> dict[str, Any]:
-        raise NotImplementedError
+        """What is written for `transition`."""
 
 
 class JsonLines(_TraceFile):
     """One JSON object a line, with the fields of `Transition`."""
 
-    _TAIL = "\n"
-    _SEPARATOR = "\n"
+    _END = "\n"
 
     def _record(self, transition: Transition) -> dict[str, Any]:
         return asdict(transition)

@@ -9,9 +9,7 @@ from emel.sm.task import ACCEPTED, REJECTED
 def test_task_that_has_not_finished_has_no_result() -> None:
     task = Task("DownloadMachine's Begin")
     assert not task.done
-    with pytest.raises(
-        UnfinishedTask, match=r"^DownloadMachine's Begin has not finished: its result cannot be read yet"
-    ):
+    with pytest.raises(UnfinishedTask, match=r"^DownloadMachine's Begin has not finished: .* cannot be read yet"):
         task.result()
 
 

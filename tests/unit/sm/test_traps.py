@@ -1,17 +1,16 @@
 from __future__ import annotations
 
+import pytest
+
 from emel.sm.traps import Checkpoint, RunLanes, checkpoint, run_lanes
 
 
 def test_checkpoint_yields_its_trap_once_and_gives_nothing() -> None:
     waiting = checkpoint()
     assert waiting.send(None) == Checkpoint()
-    try:
+    with pytest.raises(StopIteration) as stop:
         waiting.send("ignored")
-    except StopIteration as stop:
-        assert stop.value is None
-    else:
-        raise AssertionError("it yielded twice")
+    assert stop.value.value is None
 
 
 def test_run_lanes_yields_the_calls_and_gives_the_answer() -> None:
@@ -20,12 +19,9 @@ def test_run_lanes_yields_the_calls_and_gives_the_answer() -> None:
     trap = waiting.send(None)
     assert isinstance(trap, RunLanes)
     assert trap.calls is calls
-    try:
+    with pytest.raises(StopIteration) as stop:
         waiting.send([1, 2])
-    except StopIteration as stop:
-        assert stop.value == [1, 2]
-    else:
-        raise AssertionError("it yielded twice")
+    assert stop.value.value == [1, 2]
 
 
 def test_traps_may_be_awaited() -> None:
@@ -36,9 +32,6 @@ def test_traps_may_be_awaited() -> None:
     coroutine = effect()
     assert coroutine.send(None) == Checkpoint()
     assert isinstance(coroutine.send(None), RunLanes)
-    try:
+    with pytest.raises(StopIteration) as stop:
         coroutine.send([7])
-    except StopIteration as stop:
-        assert stop.value == [7]
-    else:
-        raise AssertionError("it yielded again")
+    assert stop.value.value == [7]
