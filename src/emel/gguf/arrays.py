@@ -46,6 +46,10 @@ class StringArray:
         """The bytes of every string in order."""
         return map(self.bytes_at, range(self.count))
 
+    def detached(self) -> StringArray:
+        """The same strings in memory of their own."""
+        return StringArray(self.count, memoryview(bytes(self.raw)))
+
     def __len__(self) -> int:
         return self.count
 

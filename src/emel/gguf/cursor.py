@@ -67,6 +67,6 @@ class Cursor:
         """Raises GgufError unless n_bytes remain."""
         if n_bytes > self.n_bytes - self.position:
             raise GgufError(
-                f"{what} needs {n_bytes} bytes at byte {self.position}, but the file ends after {self.remaining}: "
-                "it is truncated or damaged, fetch it again"
+                f"{what} needs {n_bytes} bytes at byte {self.position}, but only {self.remaining} remain: "
+                "the file is truncated or damaged, fetch it again"
             )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from emel.gguf.errors import GgufError
-from emel.gguf.values import Value, ValueType, read_value
+from emel.gguf.arrays import StringArray
+from emel.gguf.errors import GgufError, quoted
+from emel.gguf.values import Value, ValueType, letter_of, read_value
 
 if TYPE_CHECKING:
     from emel.gguf.cursor import Cursor
@@ -22,6 +23,15 @@ class Entry:
     element: ValueType | None
     value: Value
 
+    def detached(self) -> Entry:
+        """The same entry, an array in memory of its own."""
+        if isinstance(self.value, StringArray):
+            return replace(self, value=self.value.detached())
+        if isinstance(self.value, memoryview):
+            copy = memoryview(self.value.tobytes())
+            return replace(self, value=copy.cast(letter_of(self.element)))
+        return self
+
     @property
     def type_name(self) -> str:
         """The type in words: `UINT32`, `array of STRING`."""
@@ -34,7 +44,7 @@ def read_entries(cursor: Cursor, n_entries: int) -> dict[str, Entry]:
     for index in range(n_entries):
         key = _take_key(cursor, index, n_entries)
         if key in entries:
-            raise GgufError(f"metadata key {key!r} occurs twice: keys must be unique")
+            raise GgufError(f"metadata key {quoted(key)} occurs twice: keys must be unique")
         entries[key] = Entry(*read_value(cursor, key))
     return entries
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class GgufFile:
     """Metadata, tensor descriptions and tensor bytes of one file; made by `open_gguf`, a context manager.
 
-    Closing gives up the file. Views taken before (tensor data, arrays of the metadata) stay valid and keep its mapping
-    alive until the last of them is gone. One thread at a time.
+    Closing gives up the file; metadata and descriptions stay. Views of tensor data taken before stay valid too, and
+    keep the mapping alive until the last of them is gone. One thread at a time.
     """
 
     def __init__(self, machine: ReaderMachine) -> None:

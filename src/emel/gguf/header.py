@@ -108,9 +108,13 @@ def _take_count(cursor: Cursor, what: str) -> int:
 
 
 def _check_room(cursor: Cursor, n_tensors: int, n_entries: int) -> None:
-    if n_entries > cursor.remaining // _MIN_ENTRY_BYTES:
+    n_left = cursor.remaining
+    too_much = ""
+    if n_entries > n_left // _MIN_ENTRY_BYTES:
+        too_much = f"{n_entries} metadata entries"
+    elif n_tensors > (n_left - n_entries * _MIN_ENTRY_BYTES) // _MIN_TENSOR_BYTES:
+        too_much = f"{n_tensors} tensors"
+    if too_much:
         raise GgufError(
-            f"{n_entries} metadata entries cannot fit the {cursor.remaining} bytes that remain: the file is damaged"
+            f"the file claims {too_much}, which cannot fit the {n_left} bytes that remain: it is truncated or damaged"
         )
-    if n_tensors > (cursor.remaining - n_entries * _MIN_ENTRY_BYTES) // _MIN_TENSOR_BYTES:
-        raise GgufError(f"{n_tensors} tensors cannot fit the {cursor.remaining} bytes that remain: the file is damaged")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from emel.gguf.errors import GgufError
+from emel.gguf.errors import GgufError, quoted
 from emel.gguf.values import ValueType
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def place_tensors(tensors: list[TensorInfo], data_start: int, alignment: int, fi
         end = data_start + tensor.offset + tensor.n_bytes
         if end > file_bytes:
             raise GgufError(
-                f"tensor {tensor.name!r} ends at byte {end}, but the file has {file_bytes} bytes: "
+                f"tensor {quoted(tensor.name)} ends at byte {end}, but the file has {file_bytes} bytes: "
                 "it is truncated, fetch it again"
             )
         placed[tensor.name] = replace(tensor, offset=data_start + tensor.offset)
@@ -69,4 +69,4 @@ def _check_offset(tensor: TensorInfo, expected: int, alignment: int) -> None:
         problem = f"overlaps or precedes the tensors before it, which end at {expected}"
     else:
         problem = f"leaves a gap after the tensors before it, which end at {expected}"
-    raise GgufError(f"tensor {tensor.name!r} has offset {tensor.offset}, which {problem}: the file is damaged")
+    raise GgufError(f"tensor {quoted(tensor.name)} has offset {tensor.offset}, which {problem}: the file is damaged")

@@ -13,7 +13,7 @@ The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, and docs/
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from emel.gguf.cursor import Cursor
@@ -26,6 +26,8 @@ from emel.gguf.tensors import TensorInfo, read_tensors
 if TYPE_CHECKING:
     from mmap import mmap
 
+# Everything before the tensor data; the largest vocabularies take a tenth of it.
+MAX_HEAD_BYTES = 1 << 28
 SPLIT_KEY = "split.count"
 
 
@@ -39,6 +41,10 @@ class GgufContents:
     tensors: dict[str, TensorInfo]
     data_start: int
 
+    def detached(self) -> GgufContents:
+        """The same contents without views of the buffer."""
+        return replace(self, entries={key: each.detached() for key, each in self.entries.items()})
+
 
 def parse(buffer: bytes | bytearray | memoryview | mmap, file_bytes: int | None = None) -> GgufContents:
     """Parses a whole file, or its head when `file_bytes` gives the size of the rest too.
@@ -48,7 +54,7 @@ def parse(buffer: bytes | bytearray | memoryview | mmap, file_bytes: int | None 
     if sys.byteorder != "little":
         raise GgufError("this machine is big-endian: EMEL reads GGUF on little-endian machines only")
     data = memoryview(buffer).cast("B")
-    cursor = Cursor(data)
+    cursor = Cursor(data[:MAX_HEAD_BYTES])
     header = read_header(cursor)
     entries = read_entries(cursor, header.n_entries)
     _check_not_split(entries)

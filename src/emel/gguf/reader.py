@@ -98,6 +98,12 @@ def parse_bytes(context: ReaderContext, _event: ReadFile) -> None:
         context.error = GgufError(f"{context.path!r}: {error}")
 
 
+def keep_contents(context: ReaderContext, _event: ReadFile) -> None:
+    """Copies the metadata's arrays, so that they outlive the file and never touch a mapping that shrank."""
+    assert context.contents is not None
+    context.contents = context.contents.detached()
+
+
 def verify_source(context: ReaderContext, _event: VerifyFile) -> None:
     """Has the source check its file."""
     assert context.source is not None
@@ -126,7 +132,7 @@ class ReaderMachine(Machine[ReaderState, ReaderContext]):
         Row(ReaderState.OPENED,   None,       has_failed, release,       ReaderState.FAILED),
         Row(ReaderState.OPENED,   None,       None,       parse_bytes,   ReaderState.PARSED),
         Row(ReaderState.PARSED,   None,       has_failed, release,       ReaderState.FAILED),
-        Row(ReaderState.PARSED,   None,       None,       None,          ReaderState.READY),
+        Row(ReaderState.PARSED,   None,       None,       keep_contents, ReaderState.READY),
         Row(ReaderState.READY,    VerifyFile, None,       verify_source, ReaderState.VERIFIED),
         Row(ReaderState.VERIFIED, None,       has_failed, release,       ReaderState.FAILED),
         Row(ReaderState.VERIFIED, None,       None,       None,          ReaderState.READY),

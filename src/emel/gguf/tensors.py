@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from emel.gguf.errors import GgufError
+from emel.gguf.errors import GgufError, quoted
 from emel.tensor.types import TensorType, TensorTypeError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def read_tensors(cursor: Cursor, n_tensors: int) -> list[TensorInfo]:
     for index in range(n_tensors):
         name = _take_name(cursor, index, n_tensors)
         if name in names:
-            raise GgufError(f"tensor {name!r} occurs twice: names must be unique")
+            raise GgufError(f"tensor {quoted(name)} occurs twice: names must be unique")
         names.add(name)
         tensors.append(_take_tensor(cursor, name))
     return tensors
@@ -67,7 +67,7 @@ def _take_name(cursor: Cursor, index: int, n_tensors: int) -> str:
 
 
 def _take_tensor(cursor: Cursor, name: str) -> TensorInfo:
-    what = f"tensor {name!r}"
+    what = f"tensor {quoted(name)}"
     n_dimensions = cursor.take_u32(f"the number of dimensions of {what}")
     if not 1 <= n_dimensions <= MAX_DIMENSIONS:
         raise GgufError(f"{what} has {n_dimensions} dimensions: allowed are 1 to {MAX_DIMENSIONS}")

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from emel.gguf.arrays import StringArray
-from emel.gguf.errors import GgufError
+from emel.gguf.errors import GgufError, quoted
 from emel.io.strings import scan_strings
 
 if TYPE_CHECKING:
@@ -42,8 +42,10 @@ class ValueType(IntEnum):
     FLOAT64 = 12
 
 
+Letter: TypeAlias = Literal["B", "b", "H", "h", "I", "i", "f", "?", "Q", "q", "d"]
+
 # struct and memoryview.cast letters
-_LETTERS: dict[ValueType, Literal["B", "b", "H", "h", "I", "i", "f", "?", "Q", "q", "d"]] = {
+_LETTERS: dict[ValueType, Letter] = {
     ValueType.UINT8: "B",
     ValueType.INT8: "b",
     ValueType.UINT16: "H",
@@ -60,9 +62,15 @@ _LAYOUTS = {each: struct.Struct("<" + letter) for each, letter in _LETTERS.items
 _BOOL_CHUNK = 1 << 16
 
 
+def letter_of(element: ValueType | None) -> Letter:
+    """The memoryview format of an array of numbers or booleans."""
+    assert element is not None
+    return _LETTERS[element]
+
+
 def read_value(cursor: Cursor, key: str) -> tuple[ValueType, ValueType | None, Value]:
     """Takes a type id and its value: (type, element type of an array or None, value)."""
-    what = f"metadata {key!r}"
+    what = f"metadata {quoted(key)}"
     value_type = _take_type(cursor, what, "type")
     if value_type is ValueType.ARRAY:
         element, array = _take_array(cursor, what)
@@ -124,7 +132,7 @@ def _take_string_array(cursor: Cursor, count: int, what: str) -> StringArray:
     if scan.n_scanned != count:
         raise GgufError(
             f"{what}: string {scan.n_scanned} of {count} at byte {cursor.position + scan.n_bytes} "
-            "ends past the file: it is truncated or damaged"
+            f"ends past the {cursor.remaining} bytes that remain: the file is truncated or damaged"
         )
     return StringArray(count, cursor.take_view(scan.n_bytes, what))
 
