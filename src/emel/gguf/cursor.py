@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 from emel.gguf.errors import GgufError
 
@@ -39,12 +40,12 @@ class Cursor:
         self.position += 8
         return value
 
-    def take_struct(self, layout: struct.Struct, what: str) -> int | float:
-        """One number of the given layout."""
+    def take_fields(self, layout: struct.Struct, what: str) -> tuple[Any, ...]:
+        """The numbers of the given layout."""
         self.require(layout.size, what)
-        value: int | float = layout.unpack_from(self.data, self.position)[0]
+        fields = layout.unpack_from(self.data, self.position)
         self.position += layout.size
-        return value
+        return fields
 
     def take_view(self, n_bytes: int, what: str) -> memoryview:
         """The next n_bytes, not copied."""

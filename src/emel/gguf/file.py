@@ -90,7 +90,7 @@ def open_gguf(
     file of a version and layout EMEL reads; one line each.
     """
     machine = ReaderMachine(ReaderContext(platform=platform))
-    machine.dispatch(ReadFile(os.fspath(path), strategy))
+    machine.dispatch(ReadFile(os.fsdecode(path), strategy))
     error: SourceError | GgufError | None = machine.context.error
     if error is not None:
         raise error

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emel.gguf.errors import GgufError, quoted
+from emel.gguf.tensors import TensorInfo
 from emel.gguf.values import ValueType
 
 if TYPE_CHECKING:
     from emel.gguf.entries import Entry
-    from emel.gguf.tensors import TensorInfo
 
 ALIGNMENT_KEY = "general.alignment"
 DEFAULT_ALIGNMENT = 32
@@ -55,7 +54,8 @@ def place_tensors(tensors: list[TensorInfo], data_start: int, alignment: int, fi
                 f"tensor {quoted(tensor.name)} ends at byte {end}, but the file has {file_bytes} bytes: "
                 "it is truncated, fetch it again"
             )
-        placed[tensor.name] = replace(tensor, offset=data_start + tensor.offset)
+        offset = data_start + tensor.offset
+        placed[tensor.name] = TensorInfo(tensor.name, tensor.shape, tensor.type, offset, tensor.n_bytes)
         expected = align_up(tensor.offset + tensor.n_bytes, alignment)
     return placed
 

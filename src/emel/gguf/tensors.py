@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ MAX_DIMENSIONS = 4
 # https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 MAX_NAME_BYTES = 64
 _INT64_MAX = 2**63 - 1
+# sizes, type id, offset, by the number of dimensions
+_PLACES = {n: struct.Struct(f"<{n}QIQ") for n in range(1, MAX_DIMENSIONS + 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,7 @@ def _take_tensor(cursor: Cursor, name: str) -> TensorInfo:
     n_dimensions = cursor.take_u32(f"the number of dimensions of {what}")
     if not 1 <= n_dimensions <= MAX_DIMENSIONS:
         raise GgufError(f"{what} has {n_dimensions} dimensions: allowed are 1 to {MAX_DIMENSIONS}")
-    sizes = [cursor.take_u64(f"the shape of {what}") for _ in range(n_dimensions)]
-    type_id = cursor.take_u32(f"the type of {what}")
-    offset = cursor.take_u64(f"the offset of {what}")
+    *sizes, type_id, offset = cursor.take_fields(_PLACES[n_dimensions], f"the shape, type and offset of {what}")
     shape = tuple(reversed(sizes))
     _check_shape(what, shape)
     try:

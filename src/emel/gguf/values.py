@@ -79,7 +79,7 @@ def read_value(cursor: Cursor, key: str) -> tuple[ValueType, ValueType | None, V
         return value_type, None, _take_string(cursor, what)
     if value_type is ValueType.BOOL:
         return value_type, None, _take_bool(cursor, what)
-    return value_type, None, cursor.take_struct(_LAYOUTS[value_type], f"{what} ({value_type.name})")
+    return value_type, None, cursor.take_fields(_LAYOUTS[value_type], f"{what} ({value_type.name})")[0]
 
 
 def _take_type(cursor: Cursor, what: str, role: str) -> ValueType:

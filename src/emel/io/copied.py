@@ -73,7 +73,9 @@ def allocate_buffer(context: CopyContext, _event: OpenCopy) -> None:
     try:
         context.buffer = bytearray(n_bytes)
     except (MemoryError, OverflowError):
-        context.error = SourceError(f"cannot copy {context.path!r}: no memory for its {n_bytes} bytes: map it instead")
+        context.error = SourceError(
+            f"cannot copy {context.path!r}: no memory for its {n_bytes} bytes: free some, or map the file"
+        )
 
 
 def read_chunks(context: CopyContext, _event: OpenCopy) -> None:

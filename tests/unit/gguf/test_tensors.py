@@ -53,7 +53,10 @@ TENSORS = {
         with_tensors(tensor("t", (1024,)), data=100),
         "tensor 't' ends at byte 4160, but the file has 164 bytes: it is truncated, fetch it again",
     ),
-    "cut description": (Build([], [tensor("t" * 9)[:-1]]).head(), "the offset of tensor 'ttttttttt' needs 8 bytes"),
+    "cut description": (
+        Build([], [tensor("t" * 9)[:-1]]).head(),
+        "the shape, type and offset of tensor 'ttttttttt' needs 20 bytes",
+    ),
 }
 
 

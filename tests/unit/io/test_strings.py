@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emel._native import NativeError, check
+from emel._native.strings import strings_scan
 from emel.io.strings import StringScan, address_of, scan_strings, string_offsets
 
 
@@ -57,6 +61,17 @@ def test_strings_scan_takes_read_only_slices() -> None:
     data = memoryview(b"xyz" + encode([b"a", b"bc"]))[3:]
     assert data.readonly
     assert scan_strings(data, 2) == StringScan(2, 19)
+
+
+@pytest.mark.parametrize("missing", range(3))
+def test_strings_the_native_walk_refuses_missing_arguments(missing: int) -> None:
+    outputs = [ctypes.byref(ctypes.c_uint64()), ctypes.byref(ctypes.c_uint64())]
+    arguments: list[Any] = [ctypes.create_string_buffer(8), *outputs]
+    arguments[missing] = None
+    data, consumed, n_scanned = arguments
+    with pytest.raises(NativeError, match="data, consumed and n_scanned must not be NULL") as caught:
+        check(strings_scan(data, 8, 1, consumed, n_scanned, None))
+    assert caught.value.status == 1
 
 
 def test_address_of_releases_the_buffer() -> None:
