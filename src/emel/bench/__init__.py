@@ -1,1 +1,1 @@
-"""bench."""
+"""Benchmark suites, and the lanes EMEL is compared with."""

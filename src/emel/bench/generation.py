@@ -1,0 +1,101 @@
+"""The generation suite: how fast a prompt is read, how fast text is written, and how soon the first token is there.
+
+Each engine runs in a process of its own with the same file, threads, token ids and lengths. They take turns, run by
+run (A B A B), so that a machine that slows down slows both. Tokenisation and the making of text are left out; decoding
+feeds each step's likeliest token.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from emel.bench.lane import EMEL, LLAMA_CPP, Lane, cold_start_seconds, lane_command
+from emel.bench.report import Row
+from emel.bench.statistics import summarize
+from emel.bench.workload import prompt_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from emel.bench.progress import Progress
+    from emel.bench.report import Report
+    from emel.bench.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run."""
+
+    model: Path
+    workloads: Sequence[Workload]
+    threads: Sequence[int]
+    n_runs: int
+    n_warmup: int
+    compare: bool
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """Who takes turns, EMEL first."""
+        return (EMEL, LLAMA_CPP) if self.compare else (EMEL,)
+
+    def commands(self, n_threads: int) -> dict[str, list[str]]:
+        """The command line of each engine's process; the context fits the longest workload and no more."""
+        n_ctx = max(workload.n_ctx for workload in self.workloads)
+        return {engine: lane_command(engine, self.model, n_threads, n_ctx) for engine in self.engines}
+
+
+class GenerationSuite:
+    """Runs a plan once, and adds what it finds to a report."""
+
+    def __init__(self, plan: Plan, report: Report, progress: Progress) -> None:
+        self._plan, self._report, self._progress = plan, report, progress
+
+    def run(self) -> None:
+        """Runs every workload at every thread count. LaneError when an engine fails."""
+        for n_threads in self._plan.threads:
+            commands = self._plan.commands(n_threads)
+            self._run_warm(n_threads, commands)
+            self._run_cold(n_threads, commands)
+
+    def _run_warm(self, n_threads: int, commands: dict[str, list[str]]) -> None:
+        with ExitStack() as stack:
+            lanes = {engine: stack.enter_context(Lane(engine, command)) for engine, command in commands.items()}
+            self._progress.show(f"loading with {n_threads} threads")
+            self._report.engines.update((engine, lane.ready) for engine, lane in lanes.items())
+            for workload in self._plan.workloads:
+                if workload.kind != "cold start":
+                    runs = {engine: _measurement(lane, workload) for engine, lane in lanes.items()}
+                    self._take_turns(workload, n_threads, runs)
+
+    def _run_cold(self, n_threads: int, commands: dict[str, list[str]]) -> None:
+        # With the warm lanes gone: a cold start should not share the machine with them.
+        n_vocab = min(ready.n_vocab for ready in self._report.engines.values())
+        for workload in self._plan.workloads:
+            if workload.kind == "cold start":
+                token_ids = prompt_ids(workload.n_prompt, n_vocab)
+                runs = {
+                    engine: partial(cold_start_seconds, engine, command, token_ids)
+                    for engine, command in commands.items()
+                }
+                self._take_turns(workload, n_threads, runs)
+
+    def _take_turns(self, workload: Workload, n_threads: int, runs: Mapping[str, Callable[[], float]]) -> None:
+        samples: dict[str, list[float]] = {engine: [] for engine in runs}
+        n_turns = self._plan.n_warmup + self._plan.n_runs
+        for turn in range(n_turns):
+            for engine, run in runs.items():
+                self._progress.show(f"{workload.name}, {n_threads} threads, {engine}: {turn + 1}/{n_turns}")
+                sample = run()
+                if turn >= self._plan.n_warmup:
+                    samples[engine].append(sample)
+        summaries = {engine: summarize(taken) for engine, taken in samples.items()}
+        self._report.rows.append(Row(workload, n_threads, summaries))
+
+
+def _measurement(lane: Lane, workload: Workload) -> Callable[[], float]:
+    token_ids = prompt_ids(workload.n_prompt, lane.ready.n_vocab)
+    return lambda: workload.result(lane.measure(token_ids, workload.n_decode))

@@ -1,0 +1,44 @@
+"""EMEL as a benchmark lane: `python -m emel.bench.lane_emel MODEL THREADS CONTEXT`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from emel.bench.protocol import Ready, Timings, private_stdout, serve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from emel import Model
+
+
+class EmelEngine:
+    """EMEL behind the protocol."""
+
+    def __init__(self, path: str, n_threads: int, n_ctx: int) -> None:
+        import emel
+
+        self._model: Model = emel.load(path, n_threads=n_threads, n_ctx=n_ctx)
+
+    def describe(self) -> Ready:
+        """Name, version, kernel route and vocabulary."""
+        from emel.bench.machine import emel_version
+
+        return Ready("EMEL", emel_version(), self._model.isa, self._model.n_vocab)
+
+    def measure(self, prompt_ids: Sequence[int], n_decode: int) -> Timings:
+        """Prefills exactly these tokens in an empty context, then takes n_decode greedy steps."""
+        timings = self._model.measure(prompt_ids, n_decode)
+        return Timings(timings.prefill_seconds, timings.decode_seconds)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serves one model until stdin ends."""
+    model, n_threads, n_ctx = arguments
+    answers = private_stdout()
+    return serve(lambda: EmelEngine(model, int(n_threads), int(n_ctx)), sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,47 @@
+"""The machine and the software a benchmark ran on: figures without these say nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+
+def cpu_name(cpuinfo: str | None = None) -> str:
+    """The processor's own name, from the text of /proc/cpuinfo where there is one."""
+    if cpuinfo is None:
+        try:
+            cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            cpuinfo = ""
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name" and value.strip():
+            return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def n_cpus() -> int:
+    """CPUs this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def emel_version() -> str:
+    """The installed version."""
+    try:
+        return version("emel")
+    except PackageNotFoundError:
+        return "(source tree, not installed)"
+
+
+def describe_machine() -> dict[str, str | int]:
+    """What goes above every table, by name."""
+    return {
+        "cpu": cpu_name(),
+        "cpus": n_cpus(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+    }

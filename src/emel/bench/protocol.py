@@ -1,0 +1,117 @@
+"""How the benchmark talks to an engine in a process of its own: one JSON object a line, on its stdin and stdout.
+
+    child   {"ready": {"engine": "EMEL", "version": "0.1.0", "route": "avx2", "n_vocab": 49152}}     once, when loaded
+    parent  {"prompt_ids": [5, 17], "n_decode": 128}
+    child   {"timings": {"prefill_seconds": 0.1, "decode_seconds": 0.7}}
+    child   {"error": "the text of what went wrong"}                                 in place of either of its lines
+
+The child answers requests until its stdin ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from emel.errors import EmelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class LaneError(EmelError):
+    """An engine's process failed, ended, or said something that is not the protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What an engine says of itself once its model is loaded."""
+
+    engine: str
+    version: str
+    route: str
+    n_vocab: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds of one run. Prefill ends when the last prompt token's logits are there, decode when its last token is."""
+
+    prefill_seconds: float
+    decode_seconds: float
+
+
+class Engine(Protocol):
+    """What a lane serves."""
+
+    def describe(self) -> Ready:
+        """The engine's own words."""
+
+    def measure(self, prompt_ids: Sequence[int], n_decode: int) -> Timings:
+        """Forgets everything, prefills exactly these tokens, then takes n_decode (0 or more) greedy steps."""
+
+
+def encode_request(prompt_ids: Sequence[int], n_decode: int) -> str:
+    """The parent's line."""
+    return json.dumps({"prompt_ids": list(prompt_ids), "n_decode": n_decode}) + "\n"
+
+
+def decode_ready(line: str) -> Ready:
+    """The child's first line; LaneError when it is an error or something else."""
+    fields = _decode(line, "ready")
+    try:
+        return Ready(**fields)
+    except TypeError as error:
+        raise LaneError(f"expected a line that describes the engine, got {line.strip()!r}") from error
+
+
+def decode_timings(line: str) -> Timings:
+    """The child's answer; LaneError when it is an error or something else."""
+    fields = _decode(line, "timings")
+    try:
+        return Timings(**{name: float(value) for name, value in fields.items()})
+    except (TypeError, ValueError) as error:
+        raise LaneError(f"expected a line of timings, got {line.strip()!r}") from error
+
+
+def _decode(line: str, kind: str) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except ValueError as error:
+        raise LaneError(f"expected a line of JSON, got {line.strip()!r}") from error
+    if isinstance(message, dict) and isinstance(message.get("error"), str):
+        raise LaneError(message["error"])
+    fields = message.get(kind) if isinstance(message, dict) else None
+    if not isinstance(fields, dict):
+        raise LaneError(f"expected a line with {kind!r}, got {line.strip()!r}")
+    return fields
+
+
+def serve(load: Callable[[], Engine], requests: TextIO, answers: TextIO) -> int:
+    """The child's side: loads, describes, measures until `requests` ends. Returns the exit code."""
+
+    def say(message: dict[str, object]) -> None:
+        answers.write(json.dumps(message) + "\n")
+        answers.flush()
+
+    try:
+        engine = load()
+        say({"ready": asdict(engine.describe())})
+        for line in requests:
+            request = json.loads(line)
+            say({"timings": asdict(engine.measure(request["prompt_ids"], request["n_decode"]))})
+    except Exception as error:
+        say({"error": f"{type(error).__name__}: {error}" if str(error) else type(error).__name__})
+        return 1
+    return 0
+
+
+def private_stdout() -> TextIO:
+    """Stdout for the protocol alone: what libraries print to descriptor 1 goes to stderr from now on."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return answers

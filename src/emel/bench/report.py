@@ -1,0 +1,103 @@
+"""The generation suite's results: as a table for people, as a JSON object for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from emel.bench.table import render_table
+
+if TYPE_CHECKING:
+    from emel.bench.protocol import Ready
+    from emel.bench.statistics import Summary
+    from emel.bench.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One workload at one thread count: a summary for each engine, EMEL's first."""
+
+    workload: Workload
+    n_threads: int
+    summaries: dict[str, Summary]
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times faster EMEL is than the other engine (below 1: slower), by the medians; None when alone."""
+        if len(self.summaries) != 2:
+            return None
+        ours, theirs = (summary.median for summary in self.summaries.values())
+        return theirs / ours if self.workload.unit == "s" else ours / theirs
+
+
+@dataclass(slots=True)
+class Report:
+    """Everything one run of the suite found out."""
+
+    machine: dict[str, str | int]
+    model: str
+    n_model_bytes: int
+    n_warmup: int
+    n_runs: int
+    engines: dict[str, Ready] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+
+
+def render_text(report: Report) -> str:
+    """The header and the table, ending in a newline."""
+    machine = report.machine
+    lines = [
+        f"machine  {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}",
+        f"model    {report.model} ({report.n_model_bytes / 1e6:.0f} MB)",
+        *(f"engine   {ready.engine}: {ready.version}; {ready.route}" for ready in report.engines.values()),
+        f"runs     median of {report.n_runs} after {report.n_warmup} to warm up; ± is half the range of all runs",
+    ]
+    names = list(report.engines)
+    header = ["test", "threads", "unit"]
+    for name in names:
+        header += [name, "±"]
+    if len(names) == 2:
+        header.append("ratio")
+    cells = [_cells(row, names) for row in report.rows]
+    return "\n".join(lines) + "\n\n" + render_table(header, cells) + "\n"
+
+
+def _cells(row: Row, names: list[str]) -> list[str]:
+    cells = [row.workload.name, str(row.n_threads), row.workload.unit]
+    for name in names:
+        summary = row.summaries[name]
+        digits = 3 if row.workload.unit == "s" else 1
+        cells += [f"{summary.median:.{digits}f}", f"{summary.spread:.1%}"]
+    if row.ratio is not None:
+        cells.append(f"{row.ratio:.2f}x")
+    return cells
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """The same as plain dictionaries and lists, with every sample."""
+    return {
+        "suite": "generation",
+        "machine": report.machine,
+        "model": {"path": report.model, "bytes": report.n_model_bytes},
+        "runs": report.n_runs,
+        "warmup": report.n_warmup,
+        "engines": {name: asdict(ready) for name, ready in report.engines.items()},
+        "results": [
+            {
+                "test": row.workload.name,
+                "threads": row.n_threads,
+                "unit": row.workload.unit,
+                "engines": {
+                    name: {
+                        "median": summary.median,
+                        "low": summary.low,
+                        "high": summary.high,
+                        "samples": list(summary.samples),
+                    }
+                    for name, summary in row.summaries.items()
+                },
+                "ratio": row.ratio,
+            }
+            for row in report.rows
+        ],
+    }

@@ -1,0 +1,67 @@
+"""What the generation suite runs: each workload is a prompt length, a number of decode steps, and what is read off."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from emel.bench.protocol import Timings
+
+Kind: TypeAlias = Literal["prefill", "decode", "cold start"]
+
+N_COLD_PROMPT = 16
+"""Tokens of the prompt whose first answer ends a cold start: about a short question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One row of the table. Prefill gives tokens/s of the prompt, decode tokens/s after it, a cold start seconds."""
+
+    kind: Kind
+    n_prompt: int
+    n_decode: int
+
+    @property
+    def name(self) -> str:
+        """What the row is called."""
+        if self.kind == "prefill":
+            return f"prefill {self.n_prompt}"
+        if self.kind == "cold start":
+            return "cold start"
+        depth = f" at depth {self.n_prompt}" if self.n_prompt > 1 else ""
+        return f"decode {self.n_decode}{depth}"
+
+    @property
+    def unit(self) -> Literal["tokens/s", "s"]:
+        """The unit of `result`."""
+        return "s" if self.kind == "cold start" else "tokens/s"
+
+    @property
+    def n_ctx(self) -> int:
+        """Positions of the context that the workload fills."""
+        return self.n_prompt + self.n_decode
+
+    def result(self, timings: Timings) -> float:
+        """The workload's figure from one run of a prefill or decode."""
+        if self.kind == "prefill":
+            return self.n_prompt / timings.prefill_seconds
+        return self.n_decode / timings.decode_seconds
+
+
+def plan_workloads(prefill: Sequence[int], n_decode: int, depths: Sequence[int], *, cold_start: bool) -> list[Workload]:
+    """The suite's workloads in the order they run. A decode at depth 0 still needs one token to start from."""
+    workloads = [Workload("prefill", n_prompt, 0) for n_prompt in prefill]
+    workloads += [Workload("decode", max(depth, 1), n_decode) for depth in depths]
+    if cold_start:
+        workloads.append(Workload("cold start", N_COLD_PROMPT, 0))
+    return list(dict.fromkeys(workloads))
+
+
+def prompt_ids(n_tokens: int, n_vocab: int) -> list[int]:
+    """The same arbitrary token ids every time: the cost of a token does not depend on which it is."""
+    choose = random.Random(0)  # noqa: S311 - not for secrets
+    return [choose.randrange(n_vocab) for _ in range(n_tokens)]

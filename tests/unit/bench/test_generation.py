@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from emel.bench import generation
+from emel.bench.generation import GenerationSuite, Plan
+from emel.bench.progress import Progress
+from emel.bench.protocol import LaneError
+from emel.bench.report import Report
+from emel.bench.workload import plan_workloads
+from unit.bench.test_lane import fake_command
+
+
+def run_suite(monkeypatch: pytest.MonkeyPatch, behaviours: dict[str, str], *, n_warmup: int = 1) -> tuple[Report, str]:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(generation, "lane_command", lambda engine, *_: fake_command(behaviours[engine]))
+    plan = Plan(
+        model=Path("a.gguf"),
+        workloads=plan_workloads([20], 8, [0, 30], cold_start=True),
+        threads=(1, 2),
+        n_runs=2,
+        n_warmup=n_warmup,
+        compare=len(behaviours) == 2,
+    )
+    report = Report({}, "a.gguf", 1, n_warmup, 2)
+    terminal = Terminal()
+    GenerationSuite(plan, report, Progress(terminal)).run()
+    return report, terminal.getvalue()
+
+
+def test_generation_measures_every_workload_at_every_thread_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    report, _ = run_suite(monkeypatch, {"EMEL": "works", "llama.cpp": "works"})
+    assert [(row.workload.name, row.n_threads) for row in report.rows] == [
+        (name, n_threads)
+        for n_threads in (1, 2)
+        for name in ("prefill 20", "decode 8", "decode 8 at depth 30", "cold start")
+    ]
+    for row in report.rows:
+        assert list(row.summaries) == ["EMEL", "llama.cpp"]
+        assert all(len(summary.samples) == 2 for summary in row.summaries.values())
+    assert report.rows[0].summaries["EMEL"].median == pytest.approx(1000.0)
+    assert report.rows[1].summaries["llama.cpp"].median == pytest.approx(100.0)
+
+
+def test_generation_lets_the_engines_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, shown = run_suite(monkeypatch, {"EMEL": "works", "llama.cpp": "works"})
+    turns = [line.rpartition(", ")[2] for line in shown.split("\r\x1b[K") if line.startswith("prefill 20, 1 threads")]
+    assert turns == [f"{engine}: {turn}/3" for turn in (1, 2, 3) for engine in ("EMEL", "llama.cpp")]
+
+
+def test_generation_alone_has_one_engine_and_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    report, _ = run_suite(monkeypatch, {"EMEL": "works"}, n_warmup=0)
+    assert list(report.engines) == ["EMEL"]
+    assert all(row.ratio is None for row in report.rows)
+
+
+def test_generation_ends_with_the_engine_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(LaneError, match=r"^llama.cpp: RuntimeError: the seventh layer"):
+        run_suite(monkeypatch, {"EMEL": "works", "llama.cpp": "fails"})
+
+
+def test_plan_context_fits_the_longest_workload(tmp_path: Path) -> None:
+    plan = Plan(tmp_path / "a.gguf", plan_workloads([512], 128, [0, 1024], cold_start=True), (1,), 1, 0, compare=True)
+    assert [command[-1] for command in plan.commands(1).values()] == ["1152", "1152"]
