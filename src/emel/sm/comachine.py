@@ -42,26 +42,26 @@ class CoMachine(BaseMachine[S, C]):
     def dispatch(self, event: object) -> bool:
         """`dispatch_async(event).result()`: see `Task.result` for what it returns and raises."""
         if self._policy is not INLINE:
-            return self._policy.start(self._run(event)).result()
+            return self._policy.start(self, event).result()
         waiting = self._begin(event)
         if waiting is None:
             return not self._node.failed
-        return INLINE.start(self._rest(event, waiting)).result()
+        return INLINE.drive(self._rest(event, waiting)).result()
 
     def dispatch_async(self, event: object) -> Task:
         """Hands the run of `event` to the scheduler policy; under the inline policy the task is complete on return."""
         if self._policy is not INLINE:
-            return self._policy.start(self._run(event))
+            return self._policy.start(self, event)
         try:
             waiting = self._begin(event)
         except Exception as error:
             return Task.failed(error)
         if waiting is None:
             return REJECTED if self._node.failed else ACCEPTED
-        return INLINE.start(self._rest(event, waiting))
+        return INLINE.drive(self._rest(event, waiting))
 
     @types.coroutine
-    def _run(self, event: object) -> Generator[Trap, Any, bool]:
+    def run(self, event: object) -> Generator[Trap, Any, bool]:
         """The scheduler core, the whole run of one event: yields the traps of its effects, returns its result."""
         return (yield from self._rest(event, self._begin(event)))
 

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 class MachineError(Exception):
-    """Base of every error of a machine itself; an exception of an effect propagates as it is."""
+    """Base of every error of a machine itself; an exception of an effect propagates as it is.
+
+    The errors of a dispatch keep their parts as arguments, so that they can be pickled; their text is made when read.
+    """
 
 
 class TableError(MachineError, TypeError):
@@ -31,10 +34,13 @@ class UnexpectedEvent(MachineError):
         self.event = event
         self.accepted = accepted
         self.guards = guards
-        name = type(event).__name__
-        reason = f"none of its guards holds ({', '.join(guards)})" if guards else "no row accepts it"
-        names = ", ".join(each.__name__ for each in accepted) or "nothing"
-        super().__init__(f"{machine} in {state.name} got unexpected {name}: {reason}; accepted here: {names}")
+        super().__init__(machine, state, event, accepted, guards)
+
+    def __str__(self) -> str:
+        name = type(self.event).__name__
+        reason = f"none of its guards holds ({', '.join(self.guards)})" if self.guards else "no row accepts it"
+        names = ", ".join(each.__name__ for each in self.accepted) or "nothing"
+        return f"{self.machine} in {self.state.name} got unexpected {name}: {reason}; accepted here: {names}"
 
 
 class ReentrantDispatch(MachineError):
@@ -44,9 +50,12 @@ class ReentrantDispatch(MachineError):
         self.machine = machine
         self.state = state
         self.event = event
-        super().__init__(
-            f"{machine} in {state.name} got {type(event).__name__} while it was running another event: no machine "
-            "dispatches to itself, and each has one writer; return first, then dispatch"
+        super().__init__(machine, state, event)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.machine} in {self.state.name} got {type(self.event).__name__} while it was running "
+            "another event: no machine dispatches to itself, and each has one writer; return first, then dispatch"
         )
 
 
@@ -58,9 +67,12 @@ class CompletionOverflow(MachineError):
         self.state = state
         self.event = event
         self.limit = limit
-        super().__init__(
-            f"{machine} did not come to rest after {type(event).__name__}: still enabled in {state.name} after {limit} "
-            "completion transitions; make a guard end the cycle, or raise MAX_COMPLETIONS"
+        super().__init__(machine, state, event, limit)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.machine} did not come to rest after {type(self.event).__name__}: still enabled in {self.state.name} "
+            f"after {self.limit} completion transitions; make a guard end the cycle, or raise MAX_COMPLETIONS"
         )
 
 

@@ -1,9 +1,9 @@
 """Scheduler policies: how the runs of coroutine machines are driven.
 
-A policy gets a run, the generator of `CoMachine`, and drives it: `send(None)` starts it, each value it yields is a
-trap, `send(answer)` or `throw(error)` resumes it, and StopIteration carries its result. Everything a machine does is in
-the run; a policy decides only when and where it proceeds. The inline policy is the first; a bounded fifo, a thread pool
-and external completion have the same interface.
+A policy is told of an event for a machine. It asks the machine for the run of that event, a generator, and drives it:
+`send(None)` starts it, each value it yields is a trap, `send(answer)` or `throw(error)` resumes it, and StopIteration
+carries its result. Everything a machine does is in its runs; a policy decides only when and where they proceed. The
+inline policy is the first; a bounded fifo, a thread pool and external completion have the same interface.
 """
 
 from __future__ import annotations
@@ -18,15 +18,25 @@ from emel.sm.traps import Checkpoint, RunLanes, Trap
 Run: TypeAlias = Generator[Trap, Any, bool]
 
 
+class Runnable(Protocol):
+    """What a policy sees of a coroutine machine."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run is under way; another one would raise ReentrantDispatch."""
+
+    def run(self, event: object) -> Run:
+        """The whole run of `event`, not started."""
+
+
 class SchedulerPolicy(Protocol):
     """What a coroutine machine asks of its scheduler."""
 
-    def start(self, run: Run) -> Task:
-        """Takes `run` on and returns its task, complete or not; a policy that is busy returns a task that gives False.
+    def start(self, machine: Runnable, event: object) -> Task:
+        """Takes the run of `event` on and returns its task, complete or not; a policy that is busy gives REJECTED.
 
         An Exception of the run belongs into the task; anything else (KeyboardInterrupt) propagates.
         """
-        ...  # pragma: no cover
 
 
 class InlinePolicy:
@@ -34,8 +44,12 @@ class InlinePolicy:
 
     __slots__ = ()
 
-    def start(self, run: Run) -> Task:
-        """Runs `run` to its end and returns a complete task."""
+    def start(self, machine: Runnable, event: object) -> Task:
+        """Runs `event` to completion and returns a complete task."""
+        return self.drive(machine.run(event))
+
+    def drive(self, run: Run) -> Task:
+        """Drives `run` to its end and returns a complete task."""
         try:
             trap = next(run)
             while True:

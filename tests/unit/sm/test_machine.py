@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from dataclasses import dataclass
 from typing import Any
 
@@ -250,6 +251,19 @@ def test_class_without_a_table_has_no_machines() -> None:
 
     with pytest.raises(TableError, match="AbstractMachine defines no INITIAL and TABLE: only a class with a table"):
         AbstractMachine(SwitchContext())
+
+
+def test_dispatch_errors_survive_pickling() -> None:
+    errors = [
+        UnexpectedEvent("DownloadMachine", State.IDLE, Begin(0), (Begin, ChunkRead), ("is_possible",)),
+        ReentrantDispatch("DownloadMachine", State.IDLE, Begin(0)),
+        CompletionOverflow("DownloadMachine", State.IDLE, Begin(0), 9),
+    ]
+    for error in errors:
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert vars(again) == vars(error)
 
 
 def test_every_machine_error_is_one_of_a_family() -> None:

@@ -30,7 +30,7 @@ def test_inline_policy_completes_a_run_on_the_callers_stack() -> None:
         log.append((yield from run_lanes([lambda: 1, lambda: 2])))
         return True
 
-    task = INLINE.start(run())
+    task = INLINE.drive(run())
     assert task.done
     assert task.result() is True
     assert log == [None, [1, 2]]
@@ -41,7 +41,7 @@ def test_inline_policy_keeps_a_false_result() -> None:
         yield from checkpoint()
         return False
 
-    assert INLINE.start(run()).result() is False
+    assert INLINE.drive(run()).result() is False
 
 
 def test_inline_policy_puts_an_exception_into_the_task() -> None:
@@ -49,7 +49,7 @@ def test_inline_policy_puts_an_exception_into_the_task() -> None:
         yield from checkpoint()
         raise OSError("no disk")
 
-    task = INLINE.start(run())
+    task = INLINE.drive(run())
     assert task.done
     with pytest.raises(OSError, match="no disk"):
         task.result()
@@ -61,7 +61,7 @@ def test_inline_policy_lets_an_interrupt_through() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        INLINE.start(run())
+        INLINE.drive(run())
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_inline_policy_refuses_what_it_cannot_answer(trap: Any, fault: str) -> N
         return True
 
     with pytest.raises(RefusedTrap, match=fault):
-        INLINE.start(run()).result()
+        INLINE.drive(run()).result()
     assert cleaned_up == ["yes"]
 
 
@@ -94,7 +94,7 @@ def test_effect_may_handle_a_refused_trap_and_go_on() -> None:
             return (yield from run_lanes([lambda: True]))[0]
         return False
 
-    assert INLINE.start(run()).result() is True
+    assert INLINE.drive(run()).result() is True
 
 
 def test_lanes_all_end_before_the_first_error_is_raised() -> None:
@@ -117,7 +117,7 @@ def test_lane_error_is_thrown_into_the_effect_that_waits() -> None:
             yield from run_lanes([lambda: fail(ValueError("lane"))])
         return True
 
-    assert INLINE.start(run()).result() is True
+    assert INLINE.drive(run()).result() is True
 
 
 def test_no_lanes_give_no_results() -> None:
