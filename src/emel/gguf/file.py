@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Self
 
 from emel.gguf.metadata import Metadata
-from emel.gguf.reader import CloseFile, ReaderContext, ReaderMachine, ReaderState, ReadFile, VerifyFile
+from emel.gguf.reader import CloseFile, PrefetchTensors, ReaderContext, ReaderMachine, ReaderState, ReadFile, VerifyFile
 from emel.io.errors import SourceError
 from emel.io.platform import SYSTEM, Platform
 from emel.io.source import Strategy
@@ -54,6 +54,11 @@ class GgufFile:
         if self._machine.state is ReaderState.READY:
             self._machine.dispatch(VerifyFile())
         self._bytes()
+
+    def prefetch(self) -> None:
+        """Has the system start reading all tensor data (a hint; nothing waits); SourceError when the file is closed."""
+        self.verify()
+        self._machine.dispatch(PrefetchTensors())
 
     def close(self) -> None:
         """Gives the file up; more than once is fine."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from emel.gguf.errors import GgufError
 from emel.gguf.parser import GgufContents, parse
+from emel.io.mapped import Advise
 from emel.io.platform import SYSTEM, Platform
 from emel.io.source import (
     CloseSource,
@@ -40,6 +41,11 @@ class ReadFile:
 @dataclass(frozen=True, slots=True)
 class VerifyFile:
     """Check that the file's bytes are still all there."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchTensors:
+    """Have the system read the tensor data ahead: it will be used soon, front to back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,13 @@ def has_failed(context: ReaderContext, _event: object) -> bool:
     return context.error is not None
 
 
+def has_tensor_data(context: ReaderContext, _event: object) -> bool:
+    """There are bytes after the head."""
+    assert context.contents is not None
+    assert context.view is not None
+    return context.contents.data_start < len(context.view)
+
+
 def open_source(context: ReaderContext, event: ReadFile) -> None:
     """Opens the file's bytes."""
     context.path = event.path
@@ -111,6 +124,15 @@ def verify_source(context: ReaderContext, _event: VerifyFile) -> None:
     context.error = context.source.context.error
 
 
+def advise_source(context: ReaderContext, _event: PrefetchTensors) -> None:
+    """Tells the source what will be read."""
+    assert context.source is not None
+    assert context.contents is not None
+    assert context.view is not None
+    start = context.contents.data_start
+    context.source.dispatch(Advise("willneed", start, len(context.view) - start))
+
+
 def release(context: ReaderContext, _event: object) -> None:
     """Drops contents and bytes; a source that failed has released its bytes itself."""
     context.contents = None
@@ -127,15 +149,17 @@ class ReaderMachine(Machine[ReaderState, ReaderContext]):
     FAILED = frozenset({ReaderState.FAILED})
     # fmt: off
     TABLE = (
-        #   source                event       guard       effect         destination
-        Row(ReaderState.IDLE,     ReadFile,   None,       open_source,   ReaderState.OPENED),
-        Row(ReaderState.OPENED,   None,       has_failed, release,       ReaderState.FAILED),
-        Row(ReaderState.OPENED,   None,       None,       parse_bytes,   ReaderState.PARSED),
-        Row(ReaderState.PARSED,   None,       has_failed, release,       ReaderState.FAILED),
-        Row(ReaderState.PARSED,   None,       None,       keep_contents, ReaderState.READY),
-        Row(ReaderState.READY,    VerifyFile, None,       verify_source, ReaderState.VERIFIED),
-        Row(ReaderState.VERIFIED, None,       has_failed, release,       ReaderState.FAILED),
-        Row(ReaderState.VERIFIED, None,       None,       None,          ReaderState.READY),
-        Row(ReaderState.READY,    CloseFile,  None,       release,       ReaderState.CLOSED),
+        #   source                event            guard            effect         destination
+        Row(ReaderState.IDLE,     ReadFile,        None,            open_source,   ReaderState.OPENED),
+        Row(ReaderState.OPENED,   None,            has_failed,      release,       ReaderState.FAILED),
+        Row(ReaderState.OPENED,   None,            None,            parse_bytes,   ReaderState.PARSED),
+        Row(ReaderState.PARSED,   None,            has_failed,      release,       ReaderState.FAILED),
+        Row(ReaderState.PARSED,   None,            None,            keep_contents, ReaderState.READY),
+        Row(ReaderState.READY,    PrefetchTensors, has_tensor_data, advise_source, ReaderState.READY),
+        Row(ReaderState.READY,    PrefetchTensors, None,            None,          ReaderState.READY),
+        Row(ReaderState.READY,    VerifyFile,      None,            verify_source, ReaderState.VERIFIED),
+        Row(ReaderState.VERIFIED, None,            has_failed,      release,       ReaderState.FAILED),
+        Row(ReaderState.VERIFIED, None,            None,            None,          ReaderState.READY),
+        Row(ReaderState.READY,    CloseFile,       None,            release,       ReaderState.CLOSED),
     )
     # fmt: on

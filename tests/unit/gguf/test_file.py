@@ -7,7 +7,7 @@ import gc
 import os
 import time
 import tracemalloc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
@@ -20,6 +20,7 @@ from unit.gguf.builder import ARRAY, STRING, U8, Build, entry, small, tensor, te
 from unit.io.fakes import FaultyPlatform, n_open_descriptors
 
 if TYPE_CHECKING:
+    import mmap
     from pathlib import Path
 
 
@@ -57,7 +58,7 @@ def test_file_closed_gives_no_more_bytes(model: Path) -> None:
     file.close()
     assert kept == bytes(range(36))
     assert list(names) == ["x", "", "né"]
-    for use in (lambda: file.tensor_data("w"), file.verify, lambda: file.n_bytes):
+    for use in (lambda: file.tensor_data("w"), file.verify, file.prefetch, lambda: file.n_bytes):
         with pytest.raises(SourceError, match=r"is closed: open it again$"):
             use()
 
@@ -74,6 +75,32 @@ def test_file_leaves_nothing_open(model: Path, strategy: Strategy) -> None:
     gc.collect()
     platform.assert_nothing_left()
     assert n_open_descriptors() == before
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_file_prefetch_advises_the_tensor_data(model: Path, strategy: Strategy) -> None:
+    class Recorder(FaultyPlatform):
+        ranges: ClassVar[list[tuple[str, int, int]]] = []
+
+        def advise(self, mapping: mmap.mmap, advice: str, offset: int, n_bytes: int) -> None:
+            self.ranges.append((advice, offset, n_bytes))
+
+    recorder = Recorder()
+    recorder.ranges.clear()
+    with open_gguf(model, strategy=strategy, platform=recorder) as file:
+        file.prefetch()
+        assert file.tensor_data("w") == bytes(range(36))
+    # in whole pages: the head of this file lies on the same page as its data
+    assert recorder.ranges == ([] if strategy is Strategy.COPY else [("willneed", 0, model.stat().st_size)])
+
+
+def test_file_prefetch_without_tensors_does_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "head.gguf"
+    path.write_bytes(Build().head())
+    platform = FaultyPlatform()
+    with open_gguf(path, platform=platform) as file:
+        file.prefetch()
+    assert "advise" not in platform.calls
 
 
 def test_file_metadata_outlives_the_file(model: Path) -> None:

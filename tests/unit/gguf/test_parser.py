@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 from typing import TYPE_CHECKING
 
 import gguf
@@ -201,6 +202,11 @@ def test_parser_agrees_with_the_gguf_package(tmp_path: Path) -> None:
         assert info.shape == tuple(reversed(their.shape.tolist()))
         assert int(info.type) == int(their.tensor_type)
         assert (info.offset, info.n_bytes) == (their.data_offset, their.n_bytes)
+
+
+def test_parser_runs_on_little_endian_machines_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "byteorder", "big")
+    assert refusal(small().bytes()) == ("this machine is big-endian: EMEL reads GGUF on little-endian machines only")
 
 
 def test_parser_float32_keeps_its_bits() -> None:
