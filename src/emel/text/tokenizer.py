@@ -102,6 +102,11 @@ class Tokenizer:
         """The bytes of one token; a control token gives its name."""
         return self.vocabulary.decode((token_id,))
 
+    def control_ids_in(self, text: str) -> list[int]:
+        """The control tokens that reading all special tokens finds in a text, in order."""
+        found = (token_id for _, token_id in self._any_special.partition(text))
+        return [each for each in found if each is not None and self.is_control(each)]
+
     def control_texts(self) -> list[str]:
         """The texts of all control tokens."""
         return self._any_special.texts_of(self._control_ids)
