@@ -18,7 +18,8 @@ def split_words(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
     """Tells MODEL from PROMPT in the words of `[MODEL] [PROMPT]`, given what the flags settle already.
 
     A single word is the model when the prompt has a flag, and the prompt when the model has one. Otherwise it is the
-    model if it can be one, and a prompt if not. Raises UsageError for a word too many.
+    model if it can be one, and a prompt if not. Raises UsageError for a word too many, ModelNotFoundError for a single
+    word that names no model.
     """
     model, words = chosen_model(arguments), list(arguments.words)
     has_prompt_flag = arguments.prompt is not None or arguments.file is not None
@@ -71,7 +72,16 @@ def _replace_invalid(data: bytes, source: str) -> str:
 
 
 def _is_model(word: str) -> bool:
-    from emel.engine.models import is_model_reference
+    """Whether a word alone is the model; raises ModelNotFoundError for one that is more likely a mistyped model."""
+    from emel.engine.models import is_model_reference, resolve_model
+    from emel.errors import ModelNotFoundError
 
-    # A name nobody knows is more likely a mistyped model than a prompt of one word.
-    return is_model_reference(word) or not any(character.isspace() for character in word)
+    if is_model_reference(word):
+        return True
+    if any(character.isspace() for character in word):
+        return False
+    try:
+        resolve_model(word)
+    except ModelNotFoundError as error:
+        raise ModelNotFoundError(str(error), hint=f"if it is the prompt: -p {word}; {error.hint}") from None
+    return True

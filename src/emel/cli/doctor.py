@@ -1,0 +1,162 @@
+"""`emel doctor`: what this machine has, what EMEL uses of it and why, and how fast a model can be here at most."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from emel.cli.arguments import add_model, chosen_model, locate, whole_number
+from emel.cli.terminal import UsageError, write_out
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from emel.cli.footprint import Footprint
+    from emel.cli.host_cpu import HostCpu, Routes
+    from emel.cli.host_memory import HostMemory
+
+CONTEXT = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Measured bytes per second; None is what was not measured."""
+
+    memory: float | None
+    disk: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What to expect of one model on this machine."""
+
+    path: str
+    footprint: Footprint
+    needed_bytes: int
+    """Weights as laid out for computing, and a context of CONTEXT tokens."""
+    fits: bool | None
+    decode_tokens_per_second_at_most: float | None
+    """Memory bandwidth over the weights read for each token."""
+    load_seconds_from_disk: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """All that was found; `n_threads` is the number the measurements ran with."""
+
+    cpu: HostCpu
+    routes: Routes
+    memory: HostMemory
+    bytes_per_second: Speeds
+    n_threads: int
+    model: Prospect | None
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's options."""
+    parser.usage = "emel doctor [options] [MODEL]"
+    parser.epilog = "Without MODEL: the default one, if it was fetched. Nothing is fetched. Takes about a second."
+    parser.add_argument("words", nargs="?", metavar="MODEL", help="the model to judge")
+    parser.add_argument("-t", "--threads", type=whole_number(1), metavar="N", help="measure with N threads")
+    parser.add_argument("--no-measure", action="store_true", help="skip the measurements")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    add_model(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Looks, measures, reports."""
+    from emel.cli.host_cpu import read_host_cpu, read_routes
+    from emel.cli.host_memory import read_host_memory
+    from emel.cli.host_speed import measure_disk_bandwidth, measure_memory_bandwidth
+
+    flagged = chosen_model(arguments)
+    if flagged and arguments.words:
+        raise UsageError(f"unexpected argument {arguments.words!r}: the model is given by a flag")
+    path = _find_model(arguments.words or flagged)
+    cpu, memory, routes = read_host_cpu(), read_host_memory(), read_routes()
+    n_threads = arguments.threads or cpu.n_threads
+    speeds = Speeds(None, None)
+    if not arguments.no_measure:
+        speeds = Speeds(measure_memory_bandwidth(n_threads), measure_disk_bandwidth(path) if path else None)
+    prospect = _judge(path, memory, speeds) if path else None
+    checkup = Checkup(cpu, routes, memory, speeds, n_threads, prospect)
+    if arguments.json:
+        import json
+
+        write_out(json.dumps(asdict(checkup), indent=2) + "\n")
+    else:
+        write_out("".join(f"{line}\n" for line in _as_lines(checkup)))
+    return 0
+
+
+def _find_model(model: str | None) -> Path | None:
+    from emel.engine.models import DEFAULT_MODEL, builtin_path, find_builtin
+
+    if model is not None:
+        return locate(model, offline=True)
+    default = find_builtin(DEFAULT_MODEL)
+    return builtin_path(default) if default else None
+
+
+def _judge(path: Path, memory: HostMemory, speeds: Speeds) -> Prospect:
+    from emel.cli.footprint import estimate
+    from emel.gguf import open_gguf
+
+    with open_gguf(path) as file:
+        footprint = estimate(file, [CONTEXT])
+    needed = (footprint.packed_bytes or footprint.file_bytes) + sum(footprint.kv_bytes.values())
+    decode = (
+        speeds.memory / footprint.read_bytes_per_token if speeds.memory and footprint.read_bytes_per_token else None
+    )
+    return Prospect(
+        path=str(path),
+        footprint=footprint,
+        needed_bytes=needed,
+        fits=None if memory.available is None else needed <= memory.available,
+        decode_tokens_per_second_at_most=decode,
+        load_seconds_from_disk=footprint.file_bytes / speeds.disk if speeds.disk else None,
+    )
+
+
+def _as_lines(checkup: Checkup) -> list[str]:
+    cpu, routes, memory, speeds = checkup.cpu, checkup.routes, checkup.memory, checkup.bytes_per_second
+    lines = [f"CPU         {cpu.model}"]
+    quota = "" if cpu.quota is None else f", time for {cpu.quota:g}"
+    lines.append(f"            {cpu.n_logical} logical, {cpu.n_allowed} allowed, {cpu.n_cores} cores{quota}")
+    lines.append(f"kernels     {routes.chosen}: {routes.reason} (available: {', '.join(routes.available)})")
+    lines.append(f"threads     {cpu.n_threads}: {cpu.reason}")
+    lines.append(f"memory      {_size(memory.available)} available of {_size(memory.total)}")
+    if memory.limit is not None:
+        binding = "it is what counts" if memory.limited_by_group else "the machine has less left than it leaves"
+        lines.append(f"            limit of the control group: {_size(memory.limit)} ({binding})")
+    if speeds.memory:
+        lines.append(f"bandwidth   memory {_size(speeds.memory)}/s with {_count(checkup.n_threads, 'thread')}")
+        disk = f"{_size(speeds.disk)}/s, past the page cache" if speeds.disk else "not measured"
+        lines.append(f"            disk {disk}")
+    lines += _prospect_lines(checkup.model) if checkup.model else ["model       none fetched yet: emel pull"]
+    return lines
+
+
+def _prospect_lines(prospect: Prospect) -> list[str]:
+    verdict = {True: "it fits", False: "more than is available", None: "available memory is unknown"}[prospect.fits]
+    lines = [f"model       {prospect.path}"]
+    lines.append(f"            needs {_size(prospect.needed_bytes)} with a context of {CONTEXT} tokens: {verdict}")
+    if prospect.footprint.unsupported:
+        lines.append(f"            cannot run yet: no kernels for {', '.join(prospect.footprint.unsupported)}")
+    if prospect.decode_tokens_per_second_at_most:
+        speed = prospect.decode_tokens_per_second_at_most
+        lines.append(f"            decode at most {speed:,.0f} tokens/s, the memory's speed over the weights' size")
+    if prospect.load_seconds_from_disk:
+        lines.append(f"            read from disk in {prospect.load_seconds_from_disk:.1f} s when it is not cached")
+    return lines
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _size(n_bytes: float | None) -> str:
+    if n_bytes is None:
+        return "an unknown amount"
+    return f"{n_bytes / 1e9:,.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:,.0f} MB"

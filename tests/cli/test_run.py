@@ -1,0 +1,154 @@
+"""emel run, with the fake engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cli.process import FAKE, Outcome, environment, run_emel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FIGURES = "[5 prompt tokens at 20.0 tokens/s, 3 tokens at 8.0 tokens/s, first token after 0.250 s]\n"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "empty.gguf"
+    path.touch()
+    return str(path)
+
+
+def run_logged(*words: str, folder: Path, stdin: str = "") -> tuple[Outcome, dict[str, Any]]:
+    """The outcome, and the engine's calls by name."""
+    log = folder / "log"
+    outcome = run_emel("run", *words, folder=folder, program=FAKE, stdin=stdin, extra={"FAKE_LOG": str(log)})
+    calls = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    return outcome, {entry["call"]: entry for entry in calls}
+
+
+def test_run_writes_the_answer_to_stdout_and_figures_to_stderr(tmp_path: Path, model: str) -> None:
+    outcome, calls = run_logged(model, "Hello there", folder=tmp_path)
+    assert outcome == Outcome(0, "Hello there 0 1 2\n", FIGURES)
+    assert calls["load"]["path"] == model
+    assert calls["load"]["options"] == {"n_ctx": None, "n_threads": None, "isa": None}
+    assert calls["chat"]["messages"] == [{"role": "user", "content": "Hello there"}]
+    assert calls["chat"]["stream"] is True
+    assert calls["chat"]["sampling"] == {}
+    assert calls["end"]["ended"] == "stop"
+    assert "close" in calls
+
+
+def test_run_says_when_the_answer_was_cut(tmp_path: Path, model: str) -> None:
+    outcome = run_emel("run", model, "x y", folder=tmp_path, program=FAKE, extra={"FAKE_PIECES": "4"})
+    assert outcome.err.rstrip().endswith(", cut at the limit (-n, -c)]")
+
+
+def test_run_quiet_leaves_stderr_empty(tmp_path: Path, model: str) -> None:
+    assert run_logged("-q", model, "x", folder=tmp_path)[0] == Outcome(0, "x 0 1 2\n", "")
+
+
+def test_run_passes_every_option_on(tmp_path: Path, model: str) -> None:
+    words = "-n 7 -c 512 -t 3 -s 42 --temp 0.5 --top-k 9 --top-p 0.8 --min-p 0.1 --stop END --stop . --isa scalar"
+    _, calls = run_logged("-m", model, *words.split(), "-sys", "Be brief.", "-p", "Hi", folder=tmp_path)
+    assert calls["load"]["options"] == {"n_ctx": 512, "n_threads": 3, "isa": "scalar"}
+    assert calls["chat"]["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+    ]
+    assert calls["chat"]["sampling"] == {
+        "max_tokens": 7,
+        "seed": 42,
+        "temperature": 0.5,
+        "top_k": 9,
+        "top_p": 0.8,
+        "min_p": 0.1,
+        "stop": ["END", "."],
+    }
+
+
+def test_run_leaves_minus_one_to_the_engine(tmp_path: Path, model: str) -> None:
+    _, calls = run_logged("-m", model, "-n", "-1", "-s", "-1", "-p", "Hi", folder=tmp_path)
+    assert calls["chat"]["sampling"] == {}
+
+
+def test_run_raw_takes_the_prompt_as_it_is(tmp_path: Path, model: str) -> None:
+    outcome, calls = run_logged("-m", model, "--raw", "-p", "Once upon", folder=tmp_path)
+    assert outcome.out == "Once upon 0 1 2\n"
+    assert calls["stream"]["prompt"] == "Once upon"
+    assert "chat" not in calls
+
+
+def test_run_reads_the_prompt_from_a_file_or_a_pipe(tmp_path: Path, model: str) -> None:
+    note = tmp_path / "note.txt"
+    note.write_bytes(b"two\nlines\n")
+    for words, stdin in (["-f", str(note)], ""), (["-f", "-"], "two\nlines\n"), ([], "two\nlines\r\n"):
+        _, calls = run_logged(model, *words, folder=tmp_path, stdin=stdin)
+        assert calls["chat"]["messages"][0]["content"] == "two\nlines"
+
+
+def test_run_does_not_wait_for_stdin_when_it_has_a_prompt(tmp_path: Path, model: str) -> None:
+    ours, theirs = os.pipe()  # never written, never closed before the end
+    try:
+        done = subprocess.run(
+            [*FAKE, "run", model, "-q", "-p", "x"],
+            stdin=ours,
+            capture_output=True,
+            timeout=30,
+            check=True,
+            env=environment(tmp_path),
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.stdout == b"x 0 1 2\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "prompt"),
+    [(["MODEL", "hello"], "hello"), (["-m", "MODEL", "hello"], "hello"), (["MODEL", "-p", "hello"], "hello")],
+)
+def test_run_tells_the_model_from_the_prompt(words: list[str], prompt: str, tmp_path: Path, model: str) -> None:
+    outcome, calls = run_logged(*[model if word == "MODEL" else word for word in words], folder=tmp_path)
+    assert outcome.code == 0
+    assert calls["load"]["path"] == model
+    assert calls["chat"]["messages"][-1]["content"] == prompt
+
+
+def test_run_takes_a_sentence_alone_for_the_prompt_of_the_default_model(tmp_path: Path) -> None:
+    outcome = run_emel("run", "--offline", "What is this?", folder=tmp_path, program=FAKE)
+    assert outcome.code == 1
+    assert "smollm2-135m-instruct is not in" in outcome.err
+    assert "hint: fetch it once while online: emel pull smollm2-135m-instruct\n" in outcome.err
+
+
+def test_run_reports_what_the_engine_refuses(tmp_path: Path, model: str) -> None:
+    outcome, _ = run_logged(model, "too long", folder=tmp_path)
+    assert outcome.code == 1
+    assert outcome.out == ""
+    assert outcome.err == "emel: error: the prompt has 9000 tokens, the context 2048\n"
+
+
+def test_run_interrupted_cancels_and_ends_with_130(tmp_path: Path, model: str) -> None:
+    log = tmp_path / "log"
+    extra = {"FAKE_PIECES": "1000", "FAKE_DELAY": "0.05", "FAKE_LOG": str(log)}
+    with subprocess.Popen(
+        [*FAKE, "run", model, "-p", "hello"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        env=environment(tmp_path, extra),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(7) == b"hello 0"  # streamed, not held until the end
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err == b"emel: interrupted\n"
+    assert '"ended": "cancelled"' in log.read_text()

@@ -1,0 +1,18 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """The default model: $EMEL_TEST_MODEL, else fetched once into the user's cache (other workers wait for it)."""
+    if given := os.environ.get("EMEL_TEST_MODEL"):
+        return Path(given)
+    from emel.engine.models import DEFAULT_MODEL, resolve_model
+
+    return resolve_model(DEFAULT_MODEL)
