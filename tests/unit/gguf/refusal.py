@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+import tracemalloc
+from typing import TYPE_CHECKING
+
 import pytest
 
 from emel.gguf import GgufError
@@ -9,6 +13,9 @@ from emel.gguf.parser import parse
 from unit.gguf.builder import (
     Build,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def refusal(data: bytes) -> str:
@@ -26,3 +33,17 @@ def one(*entries: bytes) -> bytes:
 
 def with_tensors(*tensors: bytes, data: int = 4096) -> bytes:
     return Build([], list(tensors), bytes(data)).bytes()
+
+
+def cost_of(work: Callable[[], object]) -> tuple[float, int]:
+    """(seconds, peak bytes) of the best of five runs: others use this machine too."""
+    costs = []
+    for _ in range(5):
+        tracemalloc.start()
+        try:
+            start = time.perf_counter()
+            work()
+            costs.append((time.perf_counter() - start, tracemalloc.get_traced_memory()[1]))
+        finally:
+            tracemalloc.stop()
+    return min(costs)
