@@ -10,24 +10,16 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from emel.gguf import GgufError, GgufFile, open_gguf
-from emel.gguf.reader import CloseFile, ReaderContext, ReaderMachine, ReaderState, ReadFile, VerifyFile
+from emel.gguf.reader import ReaderContext, ReaderMachine, ReadFile
 from emel.io.errors import SourceError
 from emel.io.source import Strategy
-from emel.sm import UnexpectedEvent
-from unit.gguf.builder import ARRAY, STRING, U8, Build, entry, small, tensor, text, u32, u64
+from unit.gguf.builder import ARRAY, STRING, U8, Build, entry, tensor, text, u32, u64
 from unit.gguf.refusal import cost_of
 from unit.io.fakes import FaultyPlatform, n_open_descriptors
 
 if TYPE_CHECKING:
     import mmap
     from pathlib import Path
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    path = tmp_path / "model.gguf"
-    path.write_bytes(small().bytes())
-    return path
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))
@@ -242,24 +234,6 @@ def test_file_a_malformed_file_leaves_nothing_open(tmp_path: Path) -> None:
         open_gguf(path, platform=platform)
     gc.collect()
     platform.assert_nothing_left()
-
-
-def test_reader_events_out_of_place_change_nothing(model: Path) -> None:
-    machine = ReaderMachine(ReaderContext())
-    for event in (VerifyFile(), CloseFile()):
-        with pytest.raises(UnexpectedEvent):
-            machine.dispatch(event)
-        assert machine.state is ReaderState.IDLE
-    machine.dispatch(ReadFile(str(model)))
-    contents = machine.context.contents
-    with pytest.raises(UnexpectedEvent):
-        machine.dispatch(ReadFile(str(model)))
-    assert machine.state is ReaderState.READY
-    assert machine.context.contents is contents
-    machine.dispatch(CloseFile())
-    with pytest.raises(UnexpectedEvent):
-        machine.dispatch(VerifyFile())
-    assert machine.state is ReaderState.CLOSED
 
 
 def test_file_is_made_of_a_ready_reader(model: Path) -> None:
