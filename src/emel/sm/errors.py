@@ -71,8 +71,9 @@ class CompletionOverflow(MachineError):
 
     def __str__(self) -> str:
         return (
-            f"{self.machine} did not come to rest after {type(self.event).__name__}: still enabled in {self.state.name} "
-            f"after {self.limit} completion transitions; make a guard end the cycle, or raise MAX_COMPLETIONS"
+            f"{self.machine} did not come to rest after {type(self.event).__name__}: still enabled in "
+            f"{self.state.name} after {self.limit} completion transitions; make a guard end the cycle, "
+            "or raise MAX_COMPLETIONS"
         )
 
 

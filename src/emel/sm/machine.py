@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from enum import Enum
 
-    from emel.sm.row import Row
+    from emel.sm.row import AnyRow
     from emel.sm.table import Node, Steps
 
 # Stands for the rows of a machine that is running: it accepts nothing, so the fast path needs no flag of its own.
@@ -41,7 +41,7 @@ class BaseMachine(Generic[S, C]):
     __slots__ = ("_accepts", "_node", "context")
 
     INITIAL: S
-    TABLE: tuple[Row[S, C, Any], ...]
+    TABLE: tuple[AnyRow[S, C], ...]
     TERMINAL: frozenset[S] = frozenset()
     FAILED: frozenset[S] = frozenset()
     MAX_COMPLETIONS: ClassVar[int] = 1024

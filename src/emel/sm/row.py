@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -15,18 +15,13 @@ E = TypeVar("E")
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Generic[S, C, E]):
-    """source + event [guard] / effect -> destination.
-
-    `event` is a frozen slotted dataclass, matched by its exact class, or None for a completion row: tried after
-    every transition that ends in `source`, with the event that started the run. `guard` None always holds, `effect`
-    None does nothing. Only effects of a `CoMachine` may wait (be generators or coroutines).
-    """
+class AnyRow(Generic[S, C]):
+    """A row whatever its event: the type of the rows of a table, so that each of them is checked for its own event."""
 
     source: S
-    event: type[E] | None
-    guard: Callable[[C, E], bool] | None
-    effect: Callable[[C, E], Awaitable[None] | Generator[Any, Any, None] | None] | None
+    event: type[Any] | None
+    guard: Callable[[C, Any], bool] | None
+    effect: Callable[[C, Any], Awaitable[None] | Generator[Any, Any, None] | None] | None
     destination: S
 
     def __str__(self) -> str:
@@ -37,6 +32,35 @@ class Row(Generic[S, C, E]):
         if self.effect is not None:
             text += f" / {name_of(self.effect)}"
         return f"{text} -> {name_of(self.destination)}"
+
+
+class Row(AnyRow[S, C], Generic[S, C, E]):
+    """source + event [guard] / effect -> destination.
+
+    `event` is a frozen slotted dataclass, matched by its exact class, or None for a completion row: tried after
+    every transition that ends in `source`, with the event that started the run. `guard` None always holds, `effect`
+    None does nothing. Only effects of a `CoMachine` may wait (be generators or coroutines).
+    """
+
+    __slots__ = ()
+
+    @overload  # a completion row that only moves on: nothing in it says which event
+    def __init__(
+        self: Row[S, C, object], source: S, event: None, guard: None, effect: None, destination: S
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        source: S,
+        event: type[E] | None,
+        guard: Callable[[C, E], bool] | None,
+        effect: Callable[[C, E], Awaitable[None] | Generator[Any, Any, None] | None] | None,
+        destination: S,
+    ) -> None: ...
+
+    def __init__(self, source: S, event: Any, guard: Any, effect: Any, destination: S) -> None:
+        super().__init__(source, event, guard, effect, destination)
 
 
 def name_of(thing: object) -> str:

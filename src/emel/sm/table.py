@@ -12,12 +12,11 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_ITERABLE_
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emel.sm.errors import TableError
-from emel.sm.row import Row, name_of
+from emel.sm.row import AnyRow, Row, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    AnyRow: TypeAlias = Row[Any, Any, Any]
     Step: TypeAlias = tuple[Callable[[Any, Any], bool] | None, Callable[[Any, Any], Any] | None, "Node"]
     Steps: TypeAlias = tuple[Step, ...]
 
@@ -36,11 +35,13 @@ class Node:
     def __init__(self, state: Enum, *, failed: bool = False) -> None:
         self.state = state
         self.failed = failed
-        self.rows: tuple[AnyRow, ...] = ()
+        self.rows: tuple[AnyRow[Any, Any], ...] = ()
         self.accepts: dict[type, Steps] = {}
         self.completions: Steps = ()
 
-    def link(self, rows: Iterable[AnyRow], nodes: dict[Enum, Node], effect_of: Callable[[AnyRow], Any]) -> None:
+    def link(
+        self, rows: Iterable[AnyRow[Any, Any]], nodes: dict[Enum, Node], effect_of: Callable[[AnyRow[Any, Any]], Any]
+    ) -> None:
         """Sets the steps from `rows`, in place where a machine may hold them, with the effects `effect_of` gives."""
         self.rows = tuple(rows)
         steps: dict[type | None, list[Step]] = {}
@@ -50,16 +51,16 @@ class Node:
         self.accepts.update({event: tuple(each) for event, each in steps.items() if event is not None})
 
 
-def plain_effect(row: AnyRow) -> Callable[[Any, Any], Any] | None:
+def plain_effect(row: AnyRow[Any, Any]) -> Callable[[Any, Any], Any] | None:
     """The effect of a row as it stands in the table."""
     return row.effect
 
 
 def link_nodes(
     states: Iterable[Enum],
-    table: tuple[AnyRow, ...],
+    table: tuple[AnyRow[Any, Any], ...],
     failed: frozenset[Any],
-    effect_of: Callable[[AnyRow], Any] = plain_effect,
+    effect_of: Callable[[AnyRow[Any, Any]], Any] = plain_effect,
 ) -> dict[Enum, Node]:
     """One node for each state, linked by the rows of `table`."""
     nodes = {state: Node(state, failed=state in failed) for state in states}
@@ -68,7 +69,7 @@ def link_nodes(
     return nodes
 
 
-def relink(nodes: dict[Enum, Node], effect_of: Callable[[AnyRow], Any]) -> None:
+def relink(nodes: dict[Enum, Node], effect_of: Callable[[AnyRow[Any, Any]], Any]) -> None:
     """Gives every step the effect `effect_of` gives for its row, in place: machines that hold a node see it too."""
     for node in nodes.values():
         node.link(node.rows, nodes, effect_of)
@@ -104,7 +105,9 @@ def check_table(machine: type, *, may_wait: bool) -> type[Enum]:
     return states
 
 
-def _row_faults(row: AnyRow, states: type[Enum], terminal: frozenset[Any], *, may_wait: bool) -> Iterable[str]:
+def _row_faults(
+    row: AnyRow[Any, Any], states: type[Enum], terminal: frozenset[Any], *, may_wait: bool
+) -> Iterable[str]:
     for role in ("source", "destination"):
         state = getattr(row, role)
         if not isinstance(state, states):
@@ -133,7 +136,7 @@ def _is_event_class(event: object) -> bool:
     return isinstance(event, type) and parameters is not None and parameters.frozen and "__slots__" in vars(event)
 
 
-def _check_order(machine: str, table: tuple[AnyRow, ...]) -> None:
+def _check_order(machine: str, table: tuple[AnyRow[Any, Any], ...]) -> None:
     unguarded: dict[tuple[Enum, type | None], int] = {}
     guarded: dict[tuple[Enum, type | None, object], int] = {}
     for index, row in enumerate(table):
@@ -148,9 +151,9 @@ def _check_order(machine: str, table: tuple[AnyRow, ...]) -> None:
             unguarded[row.source, row.event] = index
 
 
-def _check_completions_can_end(machine: str, table: tuple[AnyRow, ...]) -> None:
+def _check_completions_can_end(machine: str, table: tuple[AnyRow[Any, Any], ...]) -> None:
     """Finds states a run could never come to rest from: always enabled, and every completion stays among them."""
-    completions: dict[Enum, list[AnyRow]] = {}
+    completions: dict[Enum, list[AnyRow[Any, Any]]] = {}
     for row in table:
         if row.event is None:
             completions.setdefault(row.source, []).append(row)

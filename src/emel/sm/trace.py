@@ -21,7 +21,7 @@ from emel.sm.table import link_nodes, plain_effect, relink
 if TYPE_CHECKING:
     from enum import Enum
 
-    from emel.sm.row import Row
+    from emel.sm.row import AnyRow
     from emel.sm.table import Node
 
 
@@ -62,7 +62,7 @@ class _Recorder:
         self.error: Exception | None = None
 
     def record(
-        self, machine: str, row: Row[Any, Any, Any], run: tuple[object, object, int], raised: BaseException | None
+        self, machine: str, row: AnyRow[Any, Any], run: tuple[object, object, int], raised: BaseException | None
     ) -> None:
         if self.error is not None:
             return
@@ -87,7 +87,7 @@ class _Recorder:
             self.error = error
 
 
-def _traced(machine: str, row: Row[Any, Any, Any], recorders: tuple[_Recorder, ...]) -> Callable[[Any, Any], Any]:
+def _traced(machine: str, row: AnyRow[Any, Any], recorders: tuple[_Recorder, ...]) -> Callable[[Any, Any], Any]:
     """The effect of `row`, recording its transition when it ends; does what the effect does in every other way."""
     effect = row.effect
 
