@@ -5,8 +5,10 @@
 // 64 bytes, then the quants (256 bytes per block of nibbles, 512 of bytes; see lanes/scalar.h). A group of a
 // float format holds 16 values per column. Missing rows of the last group are zero.
 //
-// Quantised activations: one record per token, blocks of 32 values: int8 values of all blocks, then per block
-// float32 scale d, float32 d * sum, int32 -sum, and int32 sums of each half block.
+// Quantised activations: one record per token, blocks of 32 values x = d * q, |q| <= 32512, q = 255 * high + low.
+// First the int8 high parts of all blocks, then their int8 low parts, then per block float32 scale d, float32
+// d * sum(q), int32 -sum(q), and int32 sums of each half block. Two int8 planes because one (3 % error in the
+// logits of a small model) is not near enough to the exact answer: docs/decisions/0001-two-planes.md.
 #pragma once
 
 #include <stddef.h>
@@ -19,6 +21,8 @@ namespace {
 
 constexpr size_t kRowsPerGroup = 16;
 constexpr size_t kBlock = 32;
+constexpr int kRadix = 255;  // of the two planes: each part stays within [-127, 127]
+constexpr int kMostQuantum = 127 * kRadix + 127;
 constexpr size_t kCacheLine = 64;
 
 constexpr size_t round_up(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
@@ -26,7 +30,8 @@ constexpr size_t round_up(size_t value, size_t multiple) { return (value + multi
 struct QuantizedLayout {
   size_t n_blocks;
   constexpr explicit QuantizedLayout(size_t n) : n_blocks((n + kBlock - 1) / kBlock) {}
-  constexpr size_t scales_at() const { return n_blocks * kBlock; }
+  constexpr size_t low_at() const { return n_blocks * kBlock; }
+  constexpr size_t scales_at() const { return 2 * n_blocks * kBlock; }
   constexpr size_t scaled_sums_at() const { return scales_at() + 4 * n_blocks; }
   constexpr size_t negative_sums_at() const { return scaled_sums_at() + 4 * n_blocks; }
   constexpr size_t half_sums_at() const { return negative_sums_at() + 4 * n_blocks; }

@@ -13,8 +13,8 @@ struct FormatQ4_0 {
   static constexpr bool kOffset = false;
   static constexpr size_t kQuantBytes = 256;
   template <int T>
-  static EMEL_INLINE_MEMBER void dot(const uint8_t* w, const int8_t* a, size_t stride, I32 (&out)[T]) {
-    dot_q4<T>(w, a, stride, out);
+  static EMEL_INLINE_MEMBER void dot(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
+    dot_q4<T>(w, a, low_at, stride, out);
   }
 };
 struct FormatQ4_1 : FormatQ4_0 {
@@ -28,8 +28,8 @@ struct FormatQ8_0 {
   static constexpr bool kOffset = false;
   static constexpr size_t kQuantBytes = 512;
   template <int T>
-  static EMEL_INLINE_MEMBER void dot(const uint8_t* w, const int8_t* a, size_t stride, I32 (&out)[T]) {
-    dot_q8<T>(w, a, stride, out);
+  static EMEL_INLINE_MEMBER void dot(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
+    dot_q8<T>(w, a, low_at, stride, out);
   }
 };
 
@@ -62,18 +62,16 @@ EMEL_INLINE void block_tile(const MatmulArgs& m, const PackedLayout& packed, con
     for (int g = 0; g < G; ++g) {
       const uint8_t* base = weights + static_cast<size_t>(g) * packed.group_bytes;
       I32 idot[T];
+      Format::template dot<T>(base + packed.quants_at + b * Format::kQuantBytes,
+                              reinterpret_cast<const int8_t*>(activation) + b * kBlock, layout.low_at(), stride, idot);
+      if constexpr (Format::kZeroBits >= 0) {
 #pragma unroll
-      for (int t = 0; t < T; ++t) {
-        if constexpr (Format::kZeroBits >= 0) {
+        for (int t = 0; t < T; ++t) {
           int32_t sum;
           memcpy(&sum, negative_sum + static_cast<size_t>(t) * stride, 4);
-          idot[t] = i_shl<Format::kZeroBits>(i_set1(sum));
-        } else {
-          idot[t] = i_zero();
+          idot[t] = i_add(idot[t], i_shl<Format::kZeroBits>(i_set1(sum)));
         }
       }
-      Format::template dot<T>(base + packed.quants_at + b * Format::kQuantBytes,
-                              reinterpret_cast<const int8_t*>(activation) + b * kBlock, stride, idot);
       const uint16_t* scales = reinterpret_cast<const uint16_t*>(base + b * kScaleBytes);
       const F32 s = f_load_f16(scales);
 #pragma unroll

@@ -4,41 +4,47 @@
 namespace emel {
 namespace {
 
-// Values below this are a zero block: 127 / amax would overflow.
-constexpr float kSmallestAmax = 7.52316385e-37f;  // 2^-120
+// Values below this are a zero block: kMostQuantum / amax would overflow.
+constexpr float kSmallestAmax = 1.92592994e-34f;  // 2^-112
+
+// q = 255 * high + low; the quotient is never near a tie, as 255 is odd.
+EMEL_INLINE void store_planes(I32 q, uint8_t* record, const QuantizedLayout& layout, size_t at) {
+  const I32 high = i_round(f_mul(f_from_i(q), f_set1(1.0f / static_cast<float>(kRadix))));
+  i_store_i8(reinterpret_cast<int8_t*>(record) + at, high);
+  i_store_i8(reinterpret_cast<int8_t*>(record) + layout.low_at() + at, i_sub(q, i_sub(i_shl<8>(high), high)));
+}
 
 // One block of 32 into its places of the record. A block with a value that is not finite gets a NaN scale, so
 // that the damage shows in the result instead of vanishing in the rounding.
-EMEL_INLINE void quantize_block(F32 low, F32 high, uint8_t* record, const QuantizedLayout& layout, size_t block) {
+EMEL_INLINE void quantize_block(F32 first, F32 second, uint8_t* record, const QuantizedLayout& layout, size_t block) {
   const I32 sign_off = i_set1(0x7fffffff);
-  const int32_t amax_bits = i_reduce_max(i_max(i_and(i_bits(low), sign_off), i_and(i_bits(high), sign_off)));
+  const int32_t amax_bits = i_reduce_max(i_max(i_and(i_bits(first), sign_off), i_and(i_bits(second), sign_off)));
   float amax;
   memcpy(&amax, &amax_bits, sizeof amax);
   float d = 0.0f;
-  I32 q_low = i_zero();
-  I32 q_high = i_zero();
+  I32 q_first = i_zero();
+  I32 q_second = i_zero();
   if (amax_bits >= 0x7f800000) {
     const uint32_t nan_bits = 0x7fc00000u;
     memcpy(&d, &nan_bits, sizeof d);
   } else if (amax >= kSmallestAmax) {
-    d = amax / 127.0f;
-    const F32 inverse = f_set1(127.0f / amax);
-    q_low = i_round(f_mul(low, inverse));
-    q_high = i_round(f_mul(high, inverse));
+    d = amax / static_cast<float>(kMostQuantum);
+    const F32 inverse = f_set1(static_cast<float>(kMostQuantum) / amax);
+    q_first = i_round(f_mul(first, inverse));
+    q_second = i_round(f_mul(second, inverse));
   }
-  int8_t* q = reinterpret_cast<int8_t*>(record) + block * kBlock;
-  i_store_i8(q, q_low);
-  i_store_i8(q + 16, q_high);
-  const int32_t sum_low = i_reduce_add(q_low);
-  const int32_t sum_high = i_reduce_add(q_high);
-  const int32_t sum = sum_low + sum_high;
+  store_planes(q_first, record, layout, block * kBlock);
+  store_planes(q_second, record, layout, block * kBlock + 16);
+  const int32_t sum_first = i_reduce_add(q_first);
+  const int32_t sum_second = i_reduce_add(q_second);
+  const int32_t sum = sum_first + sum_second;
   const int32_t negative_sum = -sum;
   const float scaled_sum = d * static_cast<float>(sum);
   memcpy(record + layout.scales_at() + 4 * block, &d, 4);
   memcpy(record + layout.scaled_sums_at() + 4 * block, &scaled_sum, 4);
   memcpy(record + layout.negative_sums_at() + 4 * block, &negative_sum, 4);
-  memcpy(record + layout.half_sums_at() + 8 * block, &sum_low, 4);
-  memcpy(record + layout.half_sums_at() + 8 * block + 4, &sum_high, 4);
+  memcpy(record + layout.half_sums_at() + 8 * block, &sum_first, 4);
+  memcpy(record + layout.half_sums_at() + 8 * block + 4, &sum_second, 4);
 }
 
 EMEL_INLINE int lanes_left(size_t at, size_t n) { return at >= n ? 0 : n - at >= 16 ? 16 : static_cast<int>(n - at); }

@@ -69,6 +69,7 @@ EMEL_INLINE F32 f_bits(I32 a) { return {_mm256_castsi256_ps(a.lo), _mm256_castsi
 EMEL_INLINE I32 i_set1(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 EMEL_INLINE I32 i_zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 EMEL_INLINE I32 i_add(I32 a, I32 b) { return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)}; }
+EMEL_INLINE I32 i_sub(I32 a, I32 b) { return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)}; }
 EMEL_INLINE I32 i_and(I32 a, I32 b) { return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
 EMEL_INLINE I32 i_max(I32 a, I32 b) { return {_mm256_max_epi32(a.lo, b.lo), _mm256_max_epi32(a.hi, b.hi)}; }
 template <int kBits>
@@ -109,7 +110,7 @@ EMEL_INLINE __m256i load_bytes(const uint8_t* p) { return _mm256_loadu_si256(rei
 
 // Pairs of 4-bit products reach at most 2*15*127 = 3810, so a whole block (8 of them) fits int16.
 template <int T>
-EMEL_INLINE void dot_q4(const uint8_t* w, const int8_t* a, size_t stride, I32 (&out)[T]) {
+EMEL_INLINE void add_plane_q4(const uint8_t* w, const int8_t* a, size_t stride, I32 (&out)[T]) {
   const __m256i low_mask = _mm256_set1_epi8(15);
   const __m256i ones = _mm256_set1_epi16(1);
   __m256i lo_i16x16[T];
@@ -147,7 +148,7 @@ EMEL_INLINE __m256i dot_bytes(__m256i signed_bytes, __m256i magnitude, __m256i a
   return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 template <int T>
-EMEL_INLINE void dot_q8(const uint8_t* w, const int8_t* a, size_t stride, I32 (&out)[T]) {
+EMEL_INLINE void add_plane_q8(const uint8_t* w, const int8_t* a, size_t stride, I32 (&out)[T]) {
   const __m256i flip = _mm256_set1_epi8(-128);
   const __m256i ones_u8 = _mm256_set1_epi8(1);
   const __m256i ones_i16 = _mm256_set1_epi16(1);
@@ -175,6 +176,28 @@ EMEL_INLINE void dot_q8(const uint8_t* w, const int8_t* a, size_t stride, I32 (&
       out[t].hi = _mm256_add_epi32(out[t].hi, dot_bytes(rows_hi, magnitude_hi, activation));
     }
   }
+}
+
+template <int T>
+EMEL_INLINE void times_radix(I32 (&out)[T]) {
+#pragma unroll
+  for (int t = 0; t < T; ++t) out[t] = i_sub(i_shl<8>(out[t]), out[t]);
+}
+template <int T>
+EMEL_INLINE void dot_q4(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
+#pragma unroll
+  for (int t = 0; t < T; ++t) out[t] = i_zero();
+  add_plane_q4<T>(w, a, stride, out);
+  times_radix<T>(out);
+  add_plane_q4<T>(w, a + low_at, stride, out);
+}
+template <int T>
+EMEL_INLINE void dot_q8(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
+#pragma unroll
+  for (int t = 0; t < T; ++t) out[t] = i_zero();
+  add_plane_q8<T>(w, a, stride, out);
+  times_radix<T>(out);
+  add_plane_q8<T>(w, a + low_at, stride, out);
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ EMEL_INLINE F32 f_bits(I32 a) { return _mm512_castsi512_ps(a); }
 EMEL_INLINE I32 i_set1(int32_t x) { return _mm512_set1_epi32(x); }
 EMEL_INLINE I32 i_zero() { return _mm512_setzero_si512(); }
 EMEL_INLINE I32 i_add(I32 a, I32 b) { return _mm512_add_epi32(a, b); }
+EMEL_INLINE I32 i_sub(I32 a, I32 b) { return _mm512_sub_epi32(a, b); }
 EMEL_INLINE I32 i_and(I32 a, I32 b) { return _mm512_and_si512(a, b); }
 EMEL_INLINE I32 i_max(I32 a, I32 b) { return _mm512_max_epi32(a, b); }
 template <int kBits>
@@ -70,30 +71,48 @@ EMEL_INLINE I32 broadcast_four(const int8_t* a) {
   return _mm512_set1_epi32(word);
 }
 
+// Both planes against eight vectors of four elements each.
 template <int T>
-EMEL_INLINE void dot_q4(const uint8_t* w, const int8_t* a, size_t stride, I32 (&out)[T]) {
-  const I32 low_mask = _mm512_set1_epi8(15);
+EMEL_INLINE void dot_planes(const I32 (&weights_u8x64)[8], const int8_t* a, size_t low_at, size_t stride,
+                            I32 (&out)[T]) {
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const I32 both_u8x64 = _mm512_loadu_si512(w + 64 * j);
-    const I32 low_u8x64 = _mm512_and_si512(both_u8x64, low_mask);
-    const I32 high_u8x64 = _mm512_and_si512(_mm512_srli_epi16(both_u8x64, 4), low_mask);
+  for (int t = 0; t < T; ++t) out[t] = _mm512_setzero_si512();
 #pragma unroll
-    for (int t = 0; t < T; ++t) out[t] = _mm512_dpbusd_epi32(out[t], low_u8x64, broadcast_four(a + t * stride + 4 * j));
+  for (int j = 0; j < 8; ++j) {
 #pragma unroll
-    for (int t = 0; t < T; ++t)
-      out[t] = _mm512_dpbusd_epi32(out[t], high_u8x64, broadcast_four(a + t * stride + 16 + 4 * j));
+    for (int t = 0; t < T; ++t) {
+      out[t] = _mm512_dpbusd_epi32(out[t], weights_u8x64[j], broadcast_four(a + t * stride + 4 * j));
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < T; ++t) out[t] = _mm512_sub_epi32(_mm512_slli_epi32(out[t], 8), out[t]);
+  a += low_at;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+#pragma unroll
+    for (int t = 0; t < T; ++t) {
+      out[t] = _mm512_dpbusd_epi32(out[t], weights_u8x64[j], broadcast_four(a + t * stride + 4 * j));
+    }
   }
 }
 template <int T>
-EMEL_INLINE void dot_q8(const uint8_t* w, const int8_t* a, size_t stride, I32 (&out)[T]) {
+EMEL_INLINE void dot_q4(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
+  const I32 low_mask = _mm512_set1_epi8(15);
+  I32 weights_u8x64[8];
 #pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    const I32 weights_u8x64 = _mm512_loadu_si512(w + 64 * j);
-#pragma unroll
-    for (int t = 0; t < T; ++t)
-      out[t] = _mm512_dpbusd_epi32(out[t], weights_u8x64, broadcast_four(a + t * stride + 4 * j));
+  for (int j = 0; j < 4; ++j) {
+    const I32 both_u8x64 = _mm512_loadu_si512(w + 64 * j);
+    weights_u8x64[j] = _mm512_and_si512(both_u8x64, low_mask);
+    weights_u8x64[j + 4] = _mm512_and_si512(_mm512_srli_epi16(both_u8x64, 4), low_mask);
   }
+  dot_planes<T>(weights_u8x64, a, low_at, stride, out);
+}
+template <int T>
+EMEL_INLINE void dot_q8(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
+  I32 weights_u8x64[8];
+#pragma unroll
+  for (int j = 0; j < 8; ++j) weights_u8x64[j] = _mm512_loadu_si512(w + 64 * j);
+  dot_planes<T>(weights_u8x64, a, low_at, stride, out);
 }
 
 }  // namespace

@@ -115,6 +115,7 @@ EMEL_INLINE I32 i_zero() { return i_set1(0); }
     return r;                             \
   }
 EMEL_I_BINARY(i_add, x + y)
+EMEL_I_BINARY(i_sub, x - y)
 EMEL_I_BINARY(i_and, x& y)
 EMEL_I_BINARY(i_max, x > y ? x : y)
 #undef EMEL_I_BINARY
@@ -142,31 +143,33 @@ EMEL_INLINE uint32_t f_equal_mask(F32 a, F32 b) {
   return mask;
 }
 
-// out[t] += sum over the block's 32 elements of w[row] * a[t]; w holds nibbles, 64 bytes per four elements of
-// 16 rows: low nibbles elements 0..15, high nibbles 16..31.
+// out[t] = sum over the block's 32 elements of w[row] * (255 * high[t] + low[t]); low lies low_at bytes after high.
+// w holds nibbles, 64 bytes per four elements of 16 rows: low nibbles elements 0..15, high nibbles 16..31.
 template <int T>
-EMEL_INLINE void dot_q4(const uint8_t* w, const int8_t* a, size_t stride, I32 (&out)[T]) {
+EMEL_INLINE void dot_q4(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
   for (int t = 0; t < T; ++t) {
-    const int8_t* x = a + t * stride;
+    const int8_t* high = a + t * stride;
+    const int8_t* low = high + low_at;
     EMEL_LANES {
       int32_t sum = 0;
       for (int i = 0; i < 16; ++i) {
         const uint8_t byte = w[(i / 4) * 64 + lane * 4 + i % 4];
-        sum += (byte & 15) * x[i] + (byte >> 4) * x[i + 16];
+        sum += (byte & 15) * (255 * high[i] + low[i]) + (byte >> 4) * (255 * high[i + 16] + low[i + 16]);
       }
-      out[t].v[lane] += sum;
+      out[t].v[lane] = sum;
     }
   }
 }
 // The same for bytes: 64 bytes per four elements of 16 rows.
 template <int T>
-EMEL_INLINE void dot_q8(const uint8_t* w, const int8_t* a, size_t stride, I32 (&out)[T]) {
+EMEL_INLINE void dot_q8(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
   for (int t = 0; t < T; ++t) {
-    const int8_t* x = a + t * stride;
+    const int8_t* high = a + t * stride;
+    const int8_t* low = high + low_at;
     EMEL_LANES {
       int32_t sum = 0;
-      for (int i = 0; i < 32; ++i) sum += w[(i / 4) * 64 + lane * 4 + i % 4] * x[i];
-      out[t].v[lane] += sum;
+      for (int i = 0; i < 32; ++i) sum += w[(i / 4) * 64 + lane * 4 + i % 4] * (255 * high[i] + low[i]);
+      out[t].v[lane] = sum;
     }
   }
 }
