@@ -66,7 +66,10 @@ def _can_join(first: Linear, second: Linear) -> bool:
 
 
 def _reads_blocks(operation: Operation) -> bool:
-    return isinstance(operation, Linear) and operation.parts[0].weight.type.is_quantized
+    """Whether it is a linear of block-type matrices whose input is not quantised yet."""
+    return (
+        isinstance(operation, Linear) and operation.x.form is Form.F32 and operation.parts[0].weight.type.is_quantized
+    )
 
 
 def _quantize_once(operations: list[Operation], values: list[Value]) -> list[Operation]:

@@ -1,0 +1,274 @@
+"""Two interpreters of the same arithmetic: one of a graph as built, value by value; one of plan records in an arena.
+
+They share the primitives below, so that results are equal bit for bit exactly when fusing, liveness, placement and
+packing changed nothing. The arena starts as NaN, and what an operation writes is NaN while it reads: a value read before
+it is written, after it was overwritten, or while another lane could be writing over it, shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emel._native import abi
+from emel.graph import ops
+
+if TYPE_CHECKING:
+    import ctypes
+    from collections.abc import Sequence
+
+    from emel.graph.assembler import Assembly
+    from emel.graph.capacity import Capacity
+    from emel.graph.ops import Graph
+
+Array = np.ndarray
+
+
+class FakeSizes:
+    """Sizes for the interpreter: a quantised activation is kept as plain float32, with a header of 64 bytes."""
+
+    @staticmethod
+    def quantized_bytes(width: int, /) -> int:
+        return 4 * width + 64
+
+    @staticmethod
+    def attention_scratch_bytes(max_tokens: int, n_heads: int, n_kv_heads: int, head_dim: int, n_blocks: int, /) -> int:
+        return 4 * max_tokens * n_heads + n_blocks
+
+
+@dataclass
+class Step:
+    """One batch of a single sequence, with the KV cache that outlives it."""
+
+    tokens: list[int]
+    first_position: int = 0
+    output_rows: list[int] = field(default_factory=list)
+    cache: dict[int, tuple[list[Array], list[Array]]] = field(default_factory=dict)
+
+
+# ---- primitives
+
+
+def rms_norm(x: Array, weight: Array, epsilon: float) -> Array:
+    mean = (x.astype(np.float64) ** 2).mean(axis=1, keepdims=True)
+    return (x / np.sqrt(mean + np.float32(epsilon)) * weight).astype(np.float32)
+
+
+def linear(x: Array, weight: Array, bias: Array | None) -> Array:
+    rows = [np.array([np.dot(row, w) for w in weight], np.float32) for row in x]  # never depends on the batch
+    out = np.array(rows, np.float32).reshape(len(x), len(weight))
+    return out if bias is None else out + bias[0]
+
+
+def rope_table(step: Step, frequencies: Array) -> Array:
+    angles = [(step.first_position + i) * frequencies[0] for i in range(len(step.tokens))]
+    return np.array([np.stack([np.cos(a), np.sin(a)], axis=1).ravel() for a in angles], np.float32)
+
+
+def rotate(x: Array, table: Array, head_dim: int) -> Array:
+    out = x.copy().reshape(len(x), -1, head_dim)
+    n_rot = table.shape[1]
+    cos, sin = table[:, None, 0::2], table[:, None, 1::2]
+    even, odd = out[:, :, 0:n_rot:2].copy(), out[:, :, 1:n_rot:2].copy()
+    out[:, :, 0:n_rot:2] = even * cos - odd * sin
+    out[:, :, 1:n_rot:2] = even * sin + odd * cos
+    return out.reshape(x.shape)
+
+
+def store(step: Step, layer: int, k: Array, v: Array) -> None:
+    keys, values = step.cache.setdefault(layer, ([], []))
+    del keys[step.first_position :], values[step.first_position :]
+    keys.extend(k.copy())
+    values.extend(v.copy())
+
+
+def attention(step: Step, layer: int, q: Array, heads: ops.Heads, scale: float) -> Array:
+    keys, values = step.cache[layer]
+    out = np.zeros_like(q).reshape(len(q), heads.n_heads, heads.head_dim)
+    group = heads.n_heads // heads.n_kv_heads
+    for token in range(len(q)):
+        seen = step.first_position + token + 1
+        k = np.array(keys[:seen]).reshape(seen, heads.n_kv_heads, heads.head_dim)
+        v = np.array(values[:seen]).reshape(seen, heads.n_kv_heads, heads.head_dim)
+        for head in range(heads.n_heads):
+            query = q[token].reshape(heads.n_heads, heads.head_dim)[head]
+            scores = np.array([np.dot(key, query) for key in k[:, head // group]], np.float32) * np.float32(scale)
+            weights = np.exp(scores - scores.max())
+            out[token, head] = (weights[:, None] * v[:, head // group]).sum(axis=0) / weights.sum()
+    return out.reshape(q.shape)
+
+
+def gated(gate: Array, up: Array) -> Array:
+    return (gate / (1 + np.exp(-gate)) * up).astype(np.float32)
+
+
+# ---- the graph as built
+
+
+def run_graph(graph: Graph, weights: list[Array], step: Step) -> Array:
+    """(n_outputs, n_vocab) logits of an unfused graph."""
+    values: dict[int, Array] = {}
+    logits = None
+    for op in graph.operations:
+        read = [values[value.index] for value in op.inputs()]
+        if isinstance(op, ops.Embed):
+            values[op.out.index] = weights[op.weight.index][step.tokens] * np.float32(op.scale)
+        elif isinstance(op, ops.RopeTable):
+            values[op.out.index] = rope_table(step, weights[op.frequencies.index])
+        elif isinstance(op, ops.Add):
+            values[op.out.index] = read[0] + read[1]
+        elif isinstance(op, ops.RmsNorm):
+            assert op.out is not None
+            values[op.out.index] = rms_norm(read[0], weights[op.weight.index][0], op.epsilon)
+        elif isinstance(op, ops.Linear):
+            (part,) = op.parts
+            bias = None if part.bias is None else weights[part.bias.index]
+            values[part.out.index] = logits = linear(read[0], weights[part.weight.index], bias)
+        elif isinstance(op, ops.RopeStore):
+            q, k, v, table = read
+            store(step, op.kv_layer, rotate(k, table, op.heads.head_dim), v)
+            values[op.rotated.index] = rotate(q, table, op.heads.head_dim)
+        elif isinstance(op, ops.Attention):
+            values[op.out.index] = attention(step, op.kv_layer, read[0], op.heads, op.scale)
+        elif isinstance(op, ops.Gated):
+            assert op.out is not None
+            values[op.out.index] = gated(*read)
+        elif isinstance(op, ops.Gather):
+            values[op.out.index] = read[0][step.output_rows]
+        else:
+            assert isinstance(op, ops.Argmax)
+    assert logits is not None
+    return logits
+
+
+# ---- the records
+
+
+class Arena:
+    """Bytes that start as NaN; extents are checked, and a row's quantised form has a stride of its own."""
+
+    def __init__(self, n_bytes: int) -> None:
+        assert n_bytes % 4 == 0
+        self.words = np.full(n_bytes // 4, np.nan, np.float32)
+
+    def _rows(self, offset: int, n_rows: int, row_bytes: int) -> Array:
+        assert offset % 64 == 0
+        assert offset + n_rows * row_bytes <= self.words.nbytes
+        return self.words[offset // 4 : (offset + n_rows * row_bytes) // 4].reshape(n_rows, row_bytes // 4)
+
+    def blank(self, view: Array) -> Array:
+        view[:] = np.nan
+        return view
+
+    def f32(self, offset: int, n_rows: int, width: int) -> Array:
+        return self._rows(offset, n_rows, 4 * width)
+
+    def quantized(self, offset: int, n_rows: int, width: int) -> Array:
+        return self._rows(offset, n_rows, FakeSizes.quantized_bytes(width))[:, 16:]
+
+
+def run_records(
+    assembly: Assembly, weights: list[Array], step: Step, arena: Arena, *, reverse_unmet: bool = False
+) -> Array:
+    """Logits by the records alone; `reverse_unmet` runs operations between which lanes do not meet back to front."""
+    logits: list[Array] = []
+    blocks = [weight.type.is_quantized for weight in assembly.graph.weights]
+    for group in _groups(assembly.records):
+        for record in reversed(group) if reverse_unmet else group:
+            _run_record(record, weights, blocks, step, arena, assembly.capacity, logits)
+    return logits[0]
+
+
+def _groups(records: ctypes.Array[abi.Op]) -> list[list[abi.Op]]:
+    groups: list[list[abi.Op]] = [[]]
+    for record in records:
+        groups[-1].append(record)
+        if not record.flags & abi.OpFlag.NO_BARRIER:
+            groups.append([])
+    assert not groups.pop(), "the last record must end a group"
+    return groups
+
+
+def _run_record(
+    r: abi.Op,
+    weights: list[Array],
+    blocks: Sequence[bool],
+    step: Step,
+    arena: Arena,
+    capacity: Capacity,
+    logits: list[Array],
+) -> None:
+    n_rows = len(step.output_rows) if r.flags & abi.OpFlag.OUTPUT_ROWS else len(step.tokens)
+    assert n_rows <= (capacity.max_outputs if r.flags & abi.OpFlag.OUTPUT_ROWS else capacity.max_tokens)
+    n = r.dim[0]
+    if r.kind == abi.OpKind.EMBED:
+        values = weights[r.weight[0]]
+        arena.f32(r.out[0], n_rows, values.shape[1])[:] = values[step.tokens] * np.float32(r.param[0])
+    elif r.kind == abi.OpKind.ROPE_TABLE:
+        table = rope_table(step, weights[r.weight[0]])
+        arena.f32(r.out[0], n_rows, table.shape[1])[:] = table
+    elif r.kind == abi.OpKind.RMS_NORM:
+        x = arena.f32(r.in_[0], n_rows, n)
+        if r.in_[1] != abi.NONE:
+            x += arena.f32(r.in_[1], n_rows, n)
+        outs = _blank_both(r, arena, n_rows, n)
+        _write(outs, rms_norm(x, weights[r.weight[0]][0], r.param[0]))
+    elif r.kind == abi.OpKind.MATMUL:
+        kinds = {blocks[r.weight[part]] for part in range(r.dim[1])}
+        assert len(kinds) == 1
+        parts = [(part, weights[r.weight[part]]) for part in range(r.dim[1])]
+        outs = [
+            np.empty((n_rows, len(w)), np.float32)
+            if r.out[part] == abi.LOGITS
+            else arena.blank(arena.f32(r.out[part], n_rows, len(w)))
+            for part, w in parts
+        ]
+        x = (arena.quantized if kinds.pop() else arena.f32)(r.in_[0], n_rows, n).copy()
+        for (part, w), out in zip(parts, outs, strict=True):
+            bias = None if r.weight[4 + part] == abi.NO_WEIGHT else weights[r.weight[4 + part]]
+            out[:] = linear(x, w, bias)
+            if r.out[part] == abi.LOGITS:
+                logits.append(out)
+    elif r.kind == abi.OpKind.ROPE_STORE:
+        n_heads, n_kv_heads, head_dim, n_rot, pairing, layer = r.dim[:6]
+        assert pairing == 0
+        q, k = arena.f32(r.in_[0], n_rows, n_heads * head_dim), arena.f32(r.in_[1], n_rows, n_kv_heads * head_dim)
+        table = arena.f32(r.in_[3], n_rows, n_rot)
+        q[:], k[:] = rotate(q, table, head_dim), rotate(k, table, head_dim)
+        store(step, layer, k, arena.f32(r.in_[2], n_rows, n_kv_heads * head_dim))
+    elif r.kind == abi.OpKind.ATTENTION:
+        heads = ops.Heads(*r.dim[:3])
+        scratch = FakeSizes.attention_scratch_bytes(
+            capacity.max_tokens, heads.n_heads, heads.n_kv_heads, heads.head_dim, capacity.n_blocks
+        )
+        arena.words[r.in_[1] // 4 : (r.in_[1] + scratch) // 4] = np.nan
+        out = arena.blank(arena.f32(r.out[0], n_rows, heads.q_width))
+        q = arena.f32(r.in_[0], n_rows, heads.q_width)
+        out[:] = attention(step, r.dim[3], q, heads, r.param[0])
+    elif r.kind == abi.OpKind.QUANTIZE:
+        arena.blank(arena.quantized(r.out[0], n_rows, n))[:] = arena.f32(r.in_[0], n_rows, n)
+    elif r.kind == abi.OpKind.GATED:
+        outs = _blank_both(r, arena, n_rows, n)
+        _write(outs, gated(arena.f32(r.in_[0], n_rows, n), arena.f32(r.in_[1], n_rows, n)))
+    elif r.kind == abi.OpKind.GATHER:
+        out = arena.blank(arena.f32(r.out[0], len(step.output_rows), n))
+        out[:] = arena.f32(r.in_[0], n_rows, n)[step.output_rows]
+    else:
+        assert r.kind == abi.OpKind.ARGMAX
+
+
+def _blank_both(r: abi.Op, arena: Arena, n_rows: int, width: int) -> list[Array]:
+    outs = []
+    if r.out[0] != abi.NONE:
+        outs.append(arena.blank(arena.f32(r.out[0], n_rows, width)))
+    if r.out[1] != abi.NONE:
+        outs.append(arena.blank(arena.quantized(r.out[1], n_rows, width)))
+    assert outs
+    return outs
+
+
+def _write(outs: list[Array], values: Array) -> None:
+    for out in outs:
+        out[:] = values

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from emel.graph.capacity import Capacity, value_bytes
+from emel.graph.errors import GraphError
+from emel.graph.fuse import fuse
+from emel.graph.ops import Form, Rows
+from unit.graph.interpreters import FakeSizes
+from unit.graph.tiny import Tiny
+
+CAPACITY = Capacity(8, 2, 3, 4)
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_outputs", "max_sequences", "n_blocks"])
+@pytest.mark.parametrize("value", [0, -1, 2**31])
+def test_capacity_refuses_what_is_out_of_range(name: str, value: int) -> None:
+    with pytest.raises(GraphError, match=f"{name} is {value}: 1 to 2147483647 are allowed"):
+        replace(CAPACITY, **{name: value})
+
+
+def test_capacity_refuses_more_outputs_than_tokens() -> None:
+    with pytest.raises(GraphError, match="max_outputs is 9: a batch of 8 tokens has no more"):
+        Capacity(8, 9, 1, 1)
+
+
+def test_capacity_holds_smaller_batches_on_the_same_cache() -> None:
+    assert CAPACITY.holds(CAPACITY)
+    assert CAPACITY.holds(Capacity(7, 1, 2, 4))
+    for larger in (Capacity(9, 2, 3, 4), Capacity(8, 3, 3, 4), Capacity(8, 2, 4, 4), Capacity(8, 2, 3, 5)):
+        assert not CAPACITY.holds(larger)
+
+
+def test_value_bytes_follow_rows_and_form() -> None:
+    graph = fuse(Tiny().build())
+    sizes = value_bytes(graph, CAPACITY, FakeSizes())
+    for value in (value for operation in graph.operations for value in operation.outputs()):
+        rows = 8 if value.rows is Rows.TOKENS else 2
+        per_row = {Form.QUANTIZED: 4 * value.width + 64, Form.SCRATCH: 4 * 2 * 8 + 4}.get(value.form, 4 * value.width)
+        assert sizes[value.index] == (per_row if value.form is Form.SCRATCH else rows * per_row)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+
+import pytest
+
+from emel._native import LIBRARY, abi
+from emel.graph.batch import Batch, Outputs
+from emel.graph.capacity import Capacity
+from emel.graph.errors import GraphError
+from emel.graph.reservation import ReservedGraph
+from emel.kernel.packing import PackedWeights
+from emel.kernel.pool import LanePool
+from unit.graph.tiny import Tiny
+
+SCALAR = int(abi.Isa.SCALAR)
+
+
+def test_reservation_raises_what_went_wrong_and_stays_usable(
+    tiny: Tiny, weights: PackedWeights, capacity: Capacity, batch: Batch, pool: LanePool
+) -> None:
+    with ReservedGraph(tiny.build, weights, capacity, pool=pool, route=SCALAR) as graph:
+        batch.add_token(99, 0, 0)
+        with pytest.raises(GraphError, match="the native run was refused"):
+            graph.compute(batch)
+        batch.clear()
+        batch.add_token(9, 0, 0)
+        graph.compute(batch)
+        assert 0 <= batch.argmax[0] < batch.n_vocab
+
+
+def test_reservation_is_refused_for_a_bad_graph(
+    tiny: Tiny, weights: PackedWeights, capacity: Capacity, pool: LanePool
+) -> None:
+    with pytest.raises(GraphError, match="breaks the rule"):
+        ReservedGraph(lambda: replace(tiny.build(), n_kv_layers=9), weights, capacity, pool=pool, route=SCALAR)
+
+
+def test_reservation_takes_another_batch_or_extract(
+    tiny: Tiny, weights: PackedWeights, capacity: Capacity, batch: Batch, pool: LanePool
+) -> None:
+    taken: list[int] = []
+    with ReservedGraph(tiny.build, weights, capacity, pool=pool, route=SCALAR) as graph:
+        other = Batch(capacity, batch.n_vocab, batch.kv)
+        for each in (batch, other):
+            each.add([4, 2], 0, 0, outputs=Outputs.LAST)
+            graph.compute(each, lambda done: taken.append(done.argmax[0]))
+        graph.compute(batch)
+        assert taken == [batch.argmax[0], other.argmax[0]]
+        other.close()
+
+
+def test_decode_steps_leave_no_memory_behind(
+    tiny: Tiny, weights: PackedWeights, capacity: Capacity, batch: Batch, pool: LanePool
+) -> None:
+    with ReservedGraph(tiny.build, weights, capacity, pool=pool, route=SCALAR) as graph:
+
+        def steps(begin: int, end: int) -> None:
+            for position in range(begin, end):
+                batch.clear()
+                batch.add_token(position % 50, position, 0)
+                graph.compute(batch)
+
+        steps(0, 8)
+        native = LIBRARY.emel_allocation_count()
+        tracemalloc.start()
+        try:
+            steps(8, 10)
+            before, _ = tracemalloc.get_traced_memory()
+            steps(10, 60)
+            after, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert LIBRARY.emel_allocation_count() == native
+        assert after - before < 256  # small integers that outlive a step, not objects for each of 50 steps
+        assert peak - before < 4096

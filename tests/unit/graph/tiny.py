@@ -1,0 +1,107 @@
+"""A small decoder graph of chosen geometry, and seeded weights for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import gguf
+import numpy as np
+
+from emel.graph.builder import GraphBuilder
+from emel.graph.ops import Heads, Pairing
+from emel.kernel.packing import Matrix, Vector, pack
+from emel.tensor.types import TensorType
+
+if TYPE_CHECKING:
+    from emel.graph.ops import Graph
+    from emel.kernel.packing import PackedWeights
+    from emel.kernel.pool import LanePool
+
+Q8, F32, F16 = TensorType.Q8_0, TensorType.F32, TensorType.F16
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """Geometry of a tiny decoder; `types` are those of q, k, v, o, gate, up, down and the embedding."""
+
+    n_layers: int = 2
+    n_heads: int = 2
+    n_kv_heads: int = 1
+    head_dim: int = 32
+    d_model: int = 64
+    d_ff: int = 96
+    n_vocab: int = 50
+    n_rot: int = 32
+    types: tuple[TensorType, ...] = (Q8,) * 8
+    has_bias: bool = False
+    is_tied: bool = True
+    gathers: bool = True  # the last layer computes output rows alone
+
+    def build(self) -> Graph:
+        heads = Heads(self.n_heads, self.n_kv_heads, self.head_dim)
+        b = GraphBuilder(heads=heads, n_vocab=self.n_vocab)
+        q_type, k_type, v_type, o_type, gate_type, up_type, down_type, embed_type = self.types
+        table = b.rope_table(b.vector("frequencies", self.n_rot // 2, TensorType.F64))
+        x = b.embed(b.matrix("embedding", self.n_vocab, self.d_model, embed_type))
+
+        def linear(x_, name, rows, type_):  # type: ignore[no-untyped-def]
+            bias = b.vector(f"{name}.bias", rows) if self.has_bias else None
+            return b.linear(x_, b.matrix(name, rows, x_.width, type_), bias)
+
+        for layer in range(self.n_layers):
+            b.begin_layer()
+            h = b.rms_norm(x, b.vector(f"{layer}.norm1", self.d_model), 1e-5)
+            q = linear(h, f"{layer}.q", heads.q_width, q_type)
+            k = linear(h, f"{layer}.k", heads.kv_width, k_type)
+            v = linear(h, f"{layer}.v", heads.kv_width, v_type)
+            a = b.attention(b.rope_store(q, k, v, table, pairing=Pairing.ADJACENT), scale=self.head_dim**-0.5)
+            if layer == self.n_layers - 1 and self.gathers:
+                x, a = b.gather(x), b.gather(a)
+            x = b.add(x, linear(a, f"{layer}.o", self.d_model, o_type))
+            h = b.rms_norm(x, b.vector(f"{layer}.norm2", self.d_model), 1e-5)
+            gate, up = linear(h, f"{layer}.gate", self.d_ff, gate_type), linear(h, f"{layer}.up", self.d_ff, up_type)
+            x = b.add(x, linear(b.gated(gate, up), f"{layer}.down", self.d_model, down_type))
+        b.end_layers()
+        h = b.rms_norm(x, b.vector("norm", self.d_model), 1e-5)
+        if not self.gathers:
+            h = b.gather(h)
+        name = "embedding" if self.is_tied else "output"
+        b.argmax(b.logits(h, b.matrix(name, self.n_vocab, self.d_model, embed_type)))
+        return b.finish()
+
+
+def raw_weights(graph: Graph, seed: int = 0) -> dict[str, bytes]:
+    """Bytes of every weight as a file would hold them."""
+    rng = np.random.default_rng(seed)
+    raw = {}
+    for weight in graph.weights:
+        if weight.type is TensorType.F64:
+            raw[weight.name] = (10000.0 ** -(np.arange(weight.cols) / weight.cols)).tobytes()
+            continue
+        scale = 1.0 if not weight.is_packed else 0.5 / np.sqrt(weight.cols)
+        values = (rng.standard_normal((weight.rows, weight.cols)) * scale).astype(np.float32)
+        if weight.name.endswith(("norm", "norm1", "norm2")):
+            values = 1.0 + 0.1 * values
+        raw[weight.name] = gguf.quants.quantize(values, gguf.GGMLQuantizationType(int(weight.type))).tobytes()
+    return raw
+
+
+def float_weights(graph: Graph, raw: dict[str, bytes]) -> list[np.ndarray]:
+    """Weight index -> (rows, cols) values."""
+    arrays = []
+    for weight in graph.weights:
+        if weight.type is TensorType.F64:
+            arrays.append(np.frombuffer(raw[weight.name], np.float64).reshape(1, -1))
+            continue
+        flat = np.frombuffer(raw[weight.name], np.uint8)
+        values = gguf.quants.dequantize(flat, gguf.GGMLQuantizationType(int(weight.type)))
+        arrays.append(values.astype(np.float32).reshape(weight.rows, weight.cols))
+    return arrays
+
+
+def pack_weights(graph: Graph, raw: dict[str, bytes], pool: LanePool) -> PackedWeights:
+    """The weights as plans want them."""
+    matrices = [Matrix(w.name, w.type, w.rows, w.cols, raw[w.name]) for w in graph.weights if w.is_packed]
+    vectors = [Vector(w.name, w.type, w.cols, raw[w.name]) for w in graph.weights if not w.is_packed]
+    return pack(pool, matrices, vectors)
