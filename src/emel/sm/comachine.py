@@ -43,7 +43,7 @@ class CoMachine(BaseMachine[S, C]):
         """`dispatch_async(event).result()`: see `Task.result` for what it returns and raises."""
         if self._policy is not INLINE:
             return self._policy.start(self, event).result()
-        waiting = self._begin(event)
+        waiting = self._advance(event)
         if waiting is None:
             return not self._node.failed
         return INLINE.drive(self._rest(event, waiting)).result()
@@ -53,7 +53,7 @@ class CoMachine(BaseMachine[S, C]):
         if self._policy is not INLINE:
             return self._policy.start(self, event)
         try:
-            waiting = self._begin(event)
+            waiting = self._advance(event)
         except Exception as error:
             return Task.failed(error)
         if waiting is None:
@@ -63,7 +63,7 @@ class CoMachine(BaseMachine[S, C]):
     @types.coroutine
     def run(self, event: object) -> Generator[Trap, Any, bool]:
         """The scheduler core, the whole run of one event: yields the traps of its effects, returns its result."""
-        return (yield from self._rest(event, self._begin(event)))
+        return (yield from self._rest(event, self._advance(event)))
 
     @types.coroutine
     def _rest(self, event: object, waiting: Any) -> Generator[Trap, Any, bool]:
@@ -76,20 +76,24 @@ class CoMachine(BaseMachine[S, C]):
                 self._accepts = self._node.accepts
                 raise
             self._node = node
-            waiting = self._advance(event, node.completions, n_left)
+            waiting = self._advance(event, node, n_left)
         return not self._node.failed
 
-    def _begin(self, event: object) -> Any:
-        """Starts the run of `event`; returns what its first waiting effect gave, None when the run is over."""
-        steps = self._accepts.get(type(event))
-        if steps is None:
-            raise self._refusal(event)
-        self._accepts = RUNNING
-        return self._advance(event, steps, self.MAX_COMPLETIONS + 1)
+    def _advance(self, event: object, after: Node | None = None, n_left: int = 0) -> Any:
+        """Takes enabled steps until an effect waits (returns what it gave) or the machine rests (returns None).
 
-    def _advance(self, event: object, steps: Steps, n_left: int) -> Any:
-        """Takes enabled steps, at most `n_left`, until an effect waits or the machine rests (None)."""
-        context, n_allowed = self.context, self.MAX_COMPLETIONS + 1
+        Begins the run of `event`, or goes on with it from the completion rows of `after`, with `n_left` steps left.
+        """
+        begun: Steps | None = None
+        if after is None:
+            begun = self._accepts.get(type(event))
+            if begun is None:
+                raise self._refusal(event)
+            self._accepts = RUNNING
+            steps, n_left = begun, self.MAX_COMPLETIONS + 1
+        else:
+            steps = after.completions
+        context = self.context
         try:
             while True:
                 for guard, effect, node in steps:
@@ -111,6 +115,6 @@ class CoMachine(BaseMachine[S, C]):
             self._accepts = self._node.accepts
             raise
         self._accepts = self._node.accepts
-        if n_left == n_allowed:
+        if steps is begun:  # not one step was enabled
             raise self._refusal(event)
         return None
