@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from emel.graph.batch import Batch, KvBinding
 from emel.graph.capacity import Capacity
-from emel.graph.ops import Graph
 from emel.kernel.buffers import Memory, address_of, int32_array
-from emel.kernel.packing import PackedWeights
 from emel.kernel.pool import LanePool
 from emel.kernel.sizes import kv_bytes
 from unit.graph.tiny import Tiny, pack_weights, raw_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from emel.graph.ops import Graph
+    from emel.kernel.packing import PackedWeights
 
 CAPACITY = Capacity(max_tokens=6, max_outputs=3, max_sequences=2, n_blocks=8)
 

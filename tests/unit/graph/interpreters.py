@@ -1,8 +1,8 @@
 """Two interpreters of the same arithmetic: one of a graph as built, value by value; one of plan records in an arena.
 
 They share the primitives below, so that results are equal bit for bit exactly when fusing, liveness, placement and
-packing changed nothing. The arena starts as NaN, and what an operation writes is NaN while it reads: a value read before
-it is written, after it was overwritten, or while another lane could be writing over it, shows.
+packing changed nothing. The arena starts as NaN, and what an operation writes is NaN while it reads: a value read
+before it is written, after it was overwritten, or while another lane could be writing over it, shows.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _groups(records: ctypes.Array[abi.Op]) -> list[list[abi.Op]]:
     return groups
 
 
-def _run_record(
+def _run_record(  # noqa: PLR0912 - a branch for each kind
     r: abi.Op,
     weights: list[Array],
     blocks: Sequence[bool],

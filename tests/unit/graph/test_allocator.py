@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,7 +53,7 @@ def test_place_needs_at_least_the_peak_and_at_most_the_sum(intervals: list[Inter
 def test_place_is_exact_on_chains(sizes: list[int]) -> None:
     chain = [Interval(i, i, i + 1, n_bytes) for i, n_bytes in enumerate(sizes)]
     rounded = [aligned(each) for each in sizes]
-    pairs = zip(rounded, rounded[1:], strict=False)
+    pairs = itertools.pairwise(rounded)
     assert place(chain).n_bytes == max([*rounded, *(a + b for a, b in pairs)])
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -8,9 +9,11 @@ from emel.graph import assembler
 from emel.graph.assembler import Assemble, AssemblerContext, AssemblerMachine, State, assemble
 from emel.graph.capacity import Capacity
 from emel.graph.errors import GraphError
-from emel.graph.ops import Graph
 from unit.graph.interpreters import FakeSizes
 from unit.graph.tiny import Tiny
+
+if TYPE_CHECKING:
+    from emel.graph.ops import Graph
 
 CAPACITY = Capacity(4, 2, 1, 4)
 

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from emel.graph.batch import Batch, KvBinding, Outputs
 from emel.graph.errors import GraphError
-from emel.graph.ops import Graph
 from unit.graph.conftest import CAPACITY
+
+if TYPE_CHECKING:
+    from emel.graph.ops import Graph
 
 
 def filled(batch: Batch) -> tuple[list[int], list[int], list[int], list[int]]:

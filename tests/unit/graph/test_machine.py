@@ -1,20 +1,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from emel._native import NativeError, abi
-from emel.graph.batch import Batch
-from emel.graph.capacity import Capacity
 from emel.graph.errors import GraphError
 from emel.graph.lifecycle import Lifecycle
 from emel.graph.machine import Compute, ComputeReserved, GraphContext, GraphMachine, Reserve, State
-from emel.graph.ops import Graph
 from emel.graph.processor import ProcessorContext, ProcessorMachine
-from emel.kernel.packing import PackedWeights
-from emel.kernel.pool import LanePool
 from unit.graph.tiny import Tiny, pack_weights, raw_weights
+
+if TYPE_CHECKING:
+    from emel.graph.batch import Batch
+    from emel.graph.capacity import Capacity
+    from emel.graph.ops import Graph
+    from emel.kernel.packing import PackedWeights
+    from emel.kernel.pool import LanePool
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,15 +15,17 @@ from emel.graph.assembler import assemble
 from emel.graph.batch import Batch, KvBinding, Outputs
 from emel.graph.capacity import Capacity
 from emel.graph.errors import GraphError
-from emel.graph.ops import Graph
 from emel.graph.plan import Plan, weight_table
 from emel.kernel.buffers import Memory, address_of, int32_array
-from emel.kernel.packing import PackedWeights
 from emel.kernel.pool import LanePool
 from emel.kernel.sizes import kv_bytes
 from emel.tensor.types import TensorType
 from unit.graph.interpreters import Step, run_graph
 from unit.graph.tiny import F16, F32, Q8, Tiny, float_weights, pack_weights, raw_weights
+
+if TYPE_CHECKING:
+    from emel.graph.ops import Graph
+    from emel.kernel.packing import PackedWeights
 
 SCALAR = int(abi.Isa.SCALAR)
 

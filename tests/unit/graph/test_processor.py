@@ -1,21 +1,25 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from emel._native import abi
 from emel.graph.assembler import assemble
 from emel.graph.batch import Batch, Outputs
-from emel.graph.capacity import Capacity
 from emel.graph.errors import GraphError
 from emel.graph.lifecycle import Lifecycle
 from emel.graph.plan import Plan
 from emel.graph.processor import Execute, ProcessorContext, ProcessorMachine, State
-from emel.kernel.packing import PackedWeights
-from emel.kernel.pool import LanePool
 from emel.sm import UnexpectedEvent
-from unit.graph.tiny import Tiny
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from emel.graph.capacity import Capacity
+    from emel.kernel.packing import PackedWeights
+    from emel.kernel.pool import LanePool
+    from unit.graph.tiny import Tiny
 
 
 @pytest.fixture

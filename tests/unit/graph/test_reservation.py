@@ -2,17 +2,20 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from emel._native import LIBRARY, abi
 from emel.graph.batch import Batch, Outputs
-from emel.graph.capacity import Capacity
 from emel.graph.errors import GraphError
 from emel.graph.reservation import ReservedGraph
-from emel.kernel.packing import PackedWeights
-from emel.kernel.pool import LanePool
-from unit.graph.tiny import Tiny
+
+if TYPE_CHECKING:
+    from emel.graph.capacity import Capacity
+    from emel.kernel.packing import PackedWeights
+    from emel.kernel.pool import LanePool
+    from unit.graph.tiny import Tiny
 
 SCALAR = int(abi.Isa.SCALAR)
 
