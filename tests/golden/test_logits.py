@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import emel
+from emel.kernel.features import available_routes
 from reference.error import disputed_positions, relative_rms_error
 from reference.llama import forward, judge_continuation
-from reference.routes import available_isas
 from reference.weights import Weights
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def test_logits_are_the_same_bits_for_every_thread_count(
         assert np.array_equal(other.logits(TEXT_IDS), logits)
 
 
-@pytest.mark.parametrize("isa", available_isas())
+@pytest.mark.parametrize("isa", available_routes())
 def test_logits_are_the_same_bits_on_every_route(smollm2_path: Path, logits: NDArray[np.float32], isa: str) -> None:
     n_tokens = N_SCALAR_TOKENS if isa == "scalar" else len(TEXT_IDS)
     with emel.load(smollm2_path, n_ctx=256, n_threads=2, isa=isa) as other:

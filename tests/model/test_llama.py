@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import emel
+from emel.kernel.features import available_routes
 from model.tiny_llama import Geometry, write_tiny_llama
 from reference.error import disputed_positions, relative_rms_error
 from reference.llama import greedy_continuation, reference_logits
-from reference.routes import available_isas
 from reference.weights import Weights
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def test_logits_are_the_same_bits_for_every_thread_count(case: Case) -> None:
             assert np.array_equal(model.logits(case.token_ids), case.logits), f"{n_threads} threads"
 
 
-@pytest.mark.parametrize("isa", available_isas())
+@pytest.mark.parametrize("isa", available_routes())
 def test_logits_are_the_same_bits_on_every_route(case: Case, isa: str) -> None:
     for n_threads in (1, 2):
         with emel.load(case.path, n_threads=n_threads, isa=isa) as model:
@@ -132,7 +132,7 @@ def test_logits_past_a_chunk_of_attention_are_right_and_the_same_bits(tmp_path: 
             assert np.array_equal(model.logits(token_ids, chunk=chunk), logits), f"chunk {chunk}"
     errors = relative_rms_error(logits, reference_logits(path, token_ids))
     assert errors.max() < TOLERANCE["Q4_0"], f"position {errors.argmax()}: {errors.max():.3%}"
-    for isa in available_isas():
+    for isa in available_routes():
         with emel.load(path, n_threads=3, isa=isa) as model:
             assert np.array_equal(model.logits(token_ids), logits), isa
 
