@@ -1,7 +1,7 @@
 """Chat templates: messages -> the prompt text a model was trained on.
 
 The template comes from the model's file and is not trusted: it runs in template_sandbox.py. The messages come from
-users and are trusted even less: chat_tokens.py makes ids of the prompt in such a way that they never become control tokens.
+users and are trusted even less: chat_tokens.py makes ids of the prompt such that they never become control tokens.
 """
 
 from __future__ import annotations

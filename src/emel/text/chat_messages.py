@@ -98,6 +98,7 @@ def _parse_arguments(where: str, calls: Any) -> None:
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise ChatTemplateError(f"{where}[{index}] must have a function with a name")
         arguments = function.get("arguments")
+        call.setdefault("type", "function")
         place = f"{where}[{index}].function.arguments"
         if isinstance(arguments, str):
             try:

@@ -1,9 +1,9 @@
 """What one rendering of a chat template may cost, counted and not timed: the same template always ends the same way.
 
-Steps: loop rounds, calls, filters, joins, outputs; one more per 256 characters or 4 elements handled. Characters:
-what is written in all, and the length of any one value made on the way. Both grow with the input, so that long conversations
-are not mistaken for attacks. Values that outgrow the input make every further step dearer, because slices and
-comparisons of them cannot be counted one by one.
+Steps: loop rounds, operators, outputs; calls and filters take eight; one more per 256 characters or 4 elements handled.
+Characters: what is written in all, and the length of any one value made on the way. Both grow with the input, so that
+long conversations are not mistaken for attacks. Values that outgrow the input make every further step dearer, because
+slices and comparisons of them cannot be counted one by one.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ BASE_STEPS = 200_000
 STEPS_PER_VALUE = 2_000  # for each string of the input: templates loop over messages inside loops over messages
 BASE_CHARACTERS = 1_000_000
 CHARACTERS_PER_INPUT = 8  # templates may repeat the tools or a message a few times
+_STEPS_PER_CALL = 8
 _CHARACTERS_PER_STEP = 256
 _ELEMENTS_PER_STEP = 4
-_WEIGHT_CHUNK = 16_384
+_WEIGHT_CHUNK = 2_048
 _MAX_INTEGER_BITS = 4_096
 
 # A width or precision of five digits or more, or one taken from the arguments.
@@ -115,6 +116,7 @@ def check_binary(budget: Budget, operator: str, left: Any, right: Any) -> None:
 def check_method(budget: Budget, subject: object, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """The same for a method of a string, or a filter of the same name; subject is what it works on."""
     values = (*args, *kwargs.values())
+    budget.charge(_STEPS_PER_CALL)
     budget.charge_for(subject, *values)
     if name in _WIDE_METHODS:
         widths = [each for each in values if isinstance(each, int)]

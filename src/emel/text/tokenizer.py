@@ -85,12 +85,11 @@ class Tokenizer:
         return ids
 
     def with_bos(self, ids: list[int], *, add_eos: bool = False) -> list[int]:
-        """The ids with exactly one begin token where the model wants one, or where the text already has some."""
+        """The ids with exactly one begin token, if the model wants one, however many the text already has."""
         n_bos = 0
-        while n_bos < len(ids) and ids[n_bos] == self.bos_id:
+        while self.add_bos and n_bos < len(ids) and ids[n_bos] == self.bos_id:
             n_bos += 1
-        has_bos = self.add_bos or n_bos > 0
-        head = [self.bos_id] if has_bos and self.bos_id is not None else []
+        head = [self.bos_id] if self.add_bos and self.bos_id is not None else []
         tail = [self.eos_id] if add_eos and self.eos_id is not None else []
         return head + ids[n_bos:] + tail
 

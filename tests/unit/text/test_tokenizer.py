@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from emel.text.tokenizer import as_text, load_tokenizer
 from unit.text.tiny_vocabulary import CONTROLS, END, IM_END, IM_START, id_of, metadata, tiny_metadata, tiny_tokenizer
 
-PRES = ("gpt-2", "smollm", "llama-bpe", "qwen2", "default")
+PRE_NAMES = ("gpt-2", "smollm", "llama-bpe", "qwen2", "default")
 MERGES = [(b"a", b"b"), (b" ", b"ab"), (b"\xc3", b"\xa9"), (b" ", b" "), (b"\n", b"\n")]
 FORGED = st.lists(st.sampled_from([*CONTROLS, "<|im_", "end|>", "<", "ab", " ", "é", "\n"])).map("".join)
 
 
-@pytest.mark.parametrize("pre", PRES)
+@pytest.mark.parametrize("pre", PRE_NAMES)
 @given(text=st.one_of(st.text(), FORGED))
 @settings(deadline=None)
 def test_tokenizer_gives_any_text_back_without_control_tokens(pre: str, text: str) -> None:
@@ -22,7 +22,7 @@ def test_tokenizer_gives_any_text_back_without_control_tokens(pre: str, text: st
     assert not any(tokenizer.is_control(each) for each in ids)
 
 
-@pytest.mark.parametrize("pre", PRES)
+@pytest.mark.parametrize("pre", PRE_NAMES)
 @given(data=st.binary())
 @settings(deadline=None)
 def test_tokenizer_gives_any_bytes_back(pre: str, data: bytes) -> None:
@@ -58,6 +58,7 @@ def test_tokenizer_reads_control_tokens_where_it_is_told_to() -> None:
         ({"add_bos_token": True}, "a", [IM_START], []),
         ({"add_bos_token": True}, "<|im_start|>a", [IM_START], []),
         ({"add_bos_token": True}, "<|im_start|><|im_start|>a", [IM_START], []),
+        ({"add_bos_token": False}, "<|im_start|><|im_start|>a", [IM_START, IM_START], []),
         ({"add_eos_token": True}, "a", [], [IM_END]),
         ({"pre": "llama-bpe"}, "a", [IM_START], []),
         ({"pre": "llama-bpe", "add_bos_token": False}, "a", [], []),
@@ -99,7 +100,7 @@ def test_tokenizer_unknown_pre_is_named() -> None:
         load_tokenizer(tiny_metadata(pre="klingon"))
 
 
-@pytest.mark.parametrize("pre", PRES)
+@pytest.mark.parametrize("pre", PRE_NAMES)
 @pytest.mark.parametrize("character", ["a", " ", ".", "\n", "7"])
 @pytest.mark.timeout(10)
 def test_tokenizer_takes_a_megabyte_of_one_character(pre: str, character: str) -> None:
