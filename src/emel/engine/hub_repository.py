@@ -126,7 +126,8 @@ def _find_kept(hub: Any, reference: RepositoryReference, *, settle_default: bool
 def _download(hub: Any, reference: RepositoryReference) -> Path:
     repo, revision = reference.repo, reference.revision
     try:
-        name = choose_file(hub.HfApi().list_repo_files(repo, revision=revision), reference)
+        siblings = hub.HfApi().model_info(repo, revision=revision).siblings or []
+        name = choose_file([sibling.rfilename for sibling in siblings], reference)
         return Path(hub.hf_hub_download(repo, name, revision=revision))
     except hub.errors.GatedRepoError as error:
         raise ModelFetchError(
