@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from emel._native import LIBRARY
+from emel.kernel.pool import LanePool
+
+
+@pytest.mark.parametrize("n_lanes", [1, 2, 5])
+def test_pool_has_the_lanes_asked_for(n_lanes: int) -> None:
+    with LanePool(n_lanes) as pool:
+        assert pool.n_lanes == n_lanes
+        assert LIBRARY.emel_pool_n_lanes(pool.handle) == n_lanes
+
+
+@pytest.mark.parametrize("n_lanes", [0, -1, 1025])
+def test_pool_refuses_other_counts(n_lanes: int) -> None:
+    with pytest.raises(ValueError, match=f"a pool cannot have {n_lanes} lanes: 1 to 1024 are allowed"):
+        LanePool(n_lanes)
+
+
+def test_pool_is_closed_once() -> None:
+    pool = LanePool(2)
+    pool.close()
+    pool.close()
+    with pytest.raises(ValueError, match="this lane pool is closed"):
+        _ = pool.handle
+
+
+def test_pool_is_closed_by_the_context() -> None:
+    with LanePool(2) as pool:
+        pass
+    with pytest.raises(ValueError, match="closed"):
+        _ = pool.handle
