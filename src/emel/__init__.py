@@ -1,1 +1,56 @@
-"""EMEL runs GGUF language models on CPUs."""
+"""EMEL runs GGUF language models on CPUs.
+
+    import emel
+
+    with emel.load("smollm2-135m-instruct") as model:
+        print(model.chat([{"role": "user", "content": "What is the capital of France?"}]).text)
+
+Names are imported when first used, so that `import emel` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from emel.engine.model import Model, load
+    from emel.engine.results import Chunk, Completion, Timings
+    from emel.errors import EmelError, ModelFetchError, ModelNotFoundError, RequestError
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Chunk",
+    "Completion",
+    "EmelError",
+    "Model",
+    "ModelFetchError",
+    "ModelNotFoundError",
+    "RequestError",
+    "Timings",
+    "__version__",
+    "load",
+]
+
+_HOMES = {
+    "Chunk": "emel.engine.results",
+    "Completion": "emel.engine.results",
+    "EmelError": "emel.errors",
+    "Model": "emel.engine.model",
+    "ModelFetchError": "emel.errors",
+    "ModelNotFoundError": "emel.errors",
+    "RequestError": "emel.errors",
+    "Timings": "emel.engine.results",
+    "load": "emel.engine.model",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'emel' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

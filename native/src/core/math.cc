@@ -66,6 +66,7 @@ SineCosine sine_cosine(double x) {
 }
 
 double exponential(double x) {
+  if (!(x > -700.0)) return 0.0;
   const double n = round_to_even(x * kInverseLn2);
   double r = __builtin_fma(-n, kLn2High, x);
   r = __builtin_fma(-n, kLn2Low, r);

@@ -10,7 +10,7 @@ struct SineCosine {
 
 // |x| up to 2^30; error below 1e-14.
 SineCosine sine_cosine(double x);
-// x in [-700, 700]; relative error below 1e-14.
+// x up to 700; relative error below 1e-14; 0 for x <= -700 and for a NaN.
 double exponential(double x);
 // x > 0, normal; error below 1e-14.
 double logarithm(double x);

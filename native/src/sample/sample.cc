@@ -97,7 +97,7 @@ int32_t draw(const Candidate* candidates, uint64_t n, const emel_sampling& s) {
 }
 
 bool in_range(const emel_sampling& s) {
-  return s.temperature > 0.0f && s.temperature <= 1e6f && s.top_p > 0.0f && s.top_p <= 1.0f && s.min_p >= 0.0f &&
+  return s.temperature > 0.0f && s.temperature <= 1e6f && s.top_p >= 0.0f && s.top_p <= 1.0f && s.min_p >= 0.0f &&
          s.min_p <= 1.0f;
 }
 
@@ -125,7 +125,7 @@ emel_status emel_sample(const float* logits, uint64_t n_vocab, const emel_sampli
   }
   if (!emel::in_range(*sampling)) {
     return emel::fail(EMEL_INVALID_ARGUMENT,
-                      "sample: temperature %g (0 to 1e6, not 0), top_p %g (0 to 1, not 0), min_p %g (0 to 1)",
+                      "sample: temperature %g (0 to 1e6, not 0), top_p %g (0 to 1), min_p %g (0 to 1)",
                       static_cast<double>(sampling->temperature), static_cast<double>(sampling->top_p),
                       static_cast<double>(sampling->min_p));
   }

@@ -1,0 +1,7 @@
+"""What can keep a request from being answered."""
+
+from __future__ import annotations
+
+
+class GenerationError(ValueError):
+    """A request that cannot be started or went wrong; one line that says what was seen and what is allowed."""
