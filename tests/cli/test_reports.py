@@ -109,12 +109,12 @@ def test_machines_unknown_name_lists_the_known(tmp_path: Path) -> None:
 
 def test_doctor_reports_machine_and_model(model: str, tmp_path: Path) -> None:
     report = json_of("doctor", model, "-t", "1", folder=tmp_path)
-    assert report["routes"]["chosen"] in report["routes"]["available"]
-    assert "scalar" in report["routes"]["available"]
-    assert 1 <= report["cpu"]["n_threads"] <= report["cpu"]["n_allowed"] <= report["cpu"]["n_logical"]
+    assert report["route"]["name"] in report["available_routes"]
+    assert "scalar" in report["available_routes"]
+    assert 1 <= report["cpu"]["n_cores"] <= report["cpu"]["n_allowed"] <= report["cpu"]["n_logical"]
     assert report["memory"]["available"] > 0
     assert report["bytes_per_second"]["memory"] > 1e8
-    assert report["n_threads"] == 1
+    assert report["threads"] == {"n_threads": 1, "reason": "as asked for"}
     prospect = report["model"]
     assert prospect["fits"] is True
     assert prospect["decode_tokens_per_second_at_most"] == pytest.approx(
@@ -128,6 +128,14 @@ def test_doctor_says_in_words_what_it_found(model: str, tmp_path: Path) -> None:
     heads = [line.split()[0] for line in outcome.out.splitlines() if line[0] != " "]
     assert heads == ["CPU", "kernels", "threads", "memory", "model"]
     assert "with a context of 2048 tokens: it fits" in outcome.out
+
+
+def test_doctor_obeys_the_forced_route_and_names_a_wrong_one(tmp_path: Path) -> None:
+    forced = run_emel("doctor", "--no-measure", folder=tmp_path, extra={"EMEL_ISA": "scalar"})
+    assert "kernels     scalar: the environment variable EMEL_ISA names it" in forced.out
+    wrong = run_emel("doctor", "--no-measure", folder=tmp_path, extra={"EMEL_ISA": "sse9"})
+    assert (wrong.code, wrong.out) == (1, "")
+    assert wrong.err.startswith("emel: error: the environment variable EMEL_ISA names the CPU route 'sse9'")
 
 
 def test_doctor_never_fetches(tmp_path: Path) -> None:

@@ -73,6 +73,12 @@ def test_run_passes_every_option_on(tmp_path: Path, model: str) -> None:
     }
 
 
+def test_run_refuses_an_unknown_route_by_its_flag(tmp_path: Path, model: str) -> None:
+    outcome, calls = run_logged("-m", model, "--isa", "sse9", "-p", "Hi", folder=tmp_path)
+    assert (outcome.code, outcome.out, calls) == (2, "", {})
+    assert outcome.err.startswith("emel: error: argument --isa: the request names the CPU route 'sse9'")
+
+
 def test_run_leaves_minus_one_to_the_engine(tmp_path: Path, model: str) -> None:
     _, calls = run_logged("-m", model, "-n", "-1", "-s", "-1", "-p", "Hi", folder=tmp_path)
     assert calls["chat"]["sampling"] == {}

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_model, chosen_model, locate, whole_number
 from emel.cli.terminal import UsageError, write_out
+from emel.errors import EmelError
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
     from emel.cli.footprint import Footprint
-    from emel.cli.host_cpu import HostCpu, Routes
     from emel.cli.host_memory import HostMemory
+    from emel.kernel.features import Route
+    from emel.kernel.threads import ThreadChoice
 
 CONTEXT = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """The processor and what this process may have of it."""
+
+    name: str
+    n_logical: int
+    n_allowed: int
+    n_cores: int
+    """Physical cores of the allowed CPUs."""
+    quota: float | None
+    """CPUs' worth of time the control groups grant; None without a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +59,14 @@ class Prospect:
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """All that was found; `n_threads` is the number the measurements ran with."""
+    """All that was found; the measurements ran with the chosen number of threads."""
 
-    cpu: HostCpu
-    routes: Routes
+    cpu: Cpu
+    available_routes: tuple[str, ...]
+    route: Route
+    threads: ThreadChoice
     memory: HostMemory
     bytes_per_second: Speeds
-    n_threads: int
     model: Prospect | None
 
 
@@ -66,21 +83,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Looks, measures, reports."""
-    from emel.cli.host_cpu import read_host_cpu, read_routes
-    from emel.cli.host_memory import read_host_memory
-    from emel.cli.host_speed import measure_disk_bandwidth, measure_memory_bandwidth
-
     flagged = chosen_model(arguments)
     if flagged and arguments.words:
         raise UsageError(f"unexpected argument {arguments.words!r}: the model is given by a flag")
-    path = _find_model(arguments.words or flagged)
-    cpu, memory, routes = read_host_cpu(), read_host_memory(), read_routes()
-    n_threads = arguments.threads or cpu.n_threads
-    speeds = Speeds(None, None)
-    if not arguments.no_measure:
-        speeds = Speeds(measure_memory_bandwidth(n_threads), measure_disk_bandwidth(path) if path else None)
-    prospect = _judge(path, memory, speeds) if path else None
-    checkup = Checkup(cpu, routes, memory, speeds, n_threads, prospect)
+    checkup = _check_up(_find_model(arguments.words or flagged), arguments.threads, measure=not arguments.no_measure)
     if arguments.json:
         import json
 
@@ -88,6 +94,33 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         write_out("".join(f"{line}\n" for line in _as_lines(checkup)))
     return 0
+
+
+def _check_up(path: Path | None, n_threads: int | None, *, measure: bool) -> Checkup:
+    from emel.cli.host_memory import read_host_memory
+    from emel.cli.host_speed import measure_disk_bandwidth, measure_memory_bandwidth
+    from emel.kernel.features import available_routes, choose_route
+    from emel.kernel.threads import choose_threads
+
+    try:
+        route = choose_route()
+    except ValueError as error:
+        raise EmelError(str(error)) from error
+    threads, memory, speeds = choose_threads(n_threads), read_host_memory(), Speeds(None, None)
+    if measure:
+        disk = measure_disk_bandwidth(path) if path else None
+        speeds = Speeds(measure_memory_bandwidth(threads.n_threads), disk)
+    prospect = _judge(path, memory, speeds) if path else None
+    return Checkup(_look_at_cpu(), tuple(available_routes()), route, threads, memory, speeds, prospect)
+
+
+def _look_at_cpu() -> Cpu:
+    from emel.bench.machine import cpu_name
+    from emel.kernel.threads import count_cores, cpu_quota
+
+    n_logical = os.cpu_count() or 1
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(n_logical))
+    return Cpu(cpu_name(), n_logical, len(allowed), count_cores(allowed), cpu_quota())
 
 
 def _find_model(model: str | None) -> Path | None:
@@ -120,18 +153,18 @@ def _judge(path: Path, memory: HostMemory, speeds: Speeds) -> Prospect:
 
 
 def _as_lines(checkup: Checkup) -> list[str]:
-    cpu, routes, memory, speeds = checkup.cpu, checkup.routes, checkup.memory, checkup.bytes_per_second
-    lines = [f"CPU         {cpu.model}"]
+    cpu, route, memory, speeds = checkup.cpu, checkup.route, checkup.memory, checkup.bytes_per_second
     quota = "" if cpu.quota is None else f", time for {cpu.quota:g}"
+    lines = [f"CPU         {cpu.name}"]
     lines.append(f"            {cpu.n_logical} logical, {cpu.n_allowed} allowed, {cpu.n_cores} cores{quota}")
-    lines.append(f"kernels     {routes.chosen}: {routes.reason} (available: {', '.join(routes.available)})")
-    lines.append(f"threads     {cpu.n_threads}: {cpu.reason}")
+    lines.append(f"kernels     {route.name}: {route.reason} (available: {', '.join(checkup.available_routes)})")
+    lines.append(f"threads     {checkup.threads.n_threads}: {checkup.threads.reason}")
     lines.append(f"memory      {_size(memory.available)} available of {_size(memory.total)}")
     if memory.limit is not None:
         binding = "it is what counts" if memory.limited_by_group else "the machine has less left than it leaves"
         lines.append(f"            limit of the control group: {_size(memory.limit)} ({binding})")
     if speeds.memory:
-        lines.append(f"bandwidth   memory {_size(speeds.memory)}/s with {_count(checkup.n_threads, 'thread')}")
+        lines.append(f"bandwidth   memory {_size(speeds.memory)}/s with {_count(checkup.threads.n_threads, 'thread')}")
         disk = f"{_size(speeds.disk)}/s, past the page cache" if speeds.disk else "not measured"
         lines.append(f"            disk {disk}")
     lines += _prospect_lines(checkup.model) if checkup.model else ["model       none fetched yet: emel pull"]

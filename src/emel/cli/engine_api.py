@@ -6,6 +6,8 @@ import importlib
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
+from emel.cli.terminal import UsageError
+
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping, Sequence
@@ -54,8 +56,19 @@ def open_model(model: str | None, arguments: argparse.Namespace) -> Model:
     """Finds (and fetches) the model, and loads it with the session options of the command line."""
     from emel.cli.arguments import locate
 
+    if arguments.isa is not None:
+        _check_route(arguments.isa)
     path = locate(model, offline=arguments.offline, quiet=arguments.quiet)
     loaded: Model = importlib.import_module("emel").load(
         path, n_ctx=arguments.ctx_size, n_threads=arguments.threads, isa=arguments.isa
     )
     return loaded
+
+
+def _check_route(name: str) -> None:
+    from emel.kernel.features import choose_route
+
+    try:
+        choose_route(name)
+    except ValueError as error:
+        raise UsageError(f"argument --isa: {error}") from error

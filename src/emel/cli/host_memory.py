@@ -4,15 +4,14 @@ The page cache counts as free in both: the kernel gives it back when asked. So
 
     available = min(MemAvailable, limit - (current - inactive_file))   over the group and all groups above it
 
-MemAvailable: proc(5), /proc/meminfo.
+MemAvailable: proc(5), /proc/meminfo. Groups: cgroups(7); admin-guide/cgroup-v2 "Memory Interface Files" and
+admin-guide/cgroup-v1/memory of the Linux kernel's documentation.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-
-from emel.cli.control_groups import group_folders, read_count, read_fields
 
 # Version 1 writes "no limit" as the largest page-aligned signed 64-bit number; anything near it means the same.
 _UNLIMITED = 1 << 60
@@ -37,15 +36,15 @@ class HostMemory:
 
 def read_host_memory(root: Path = Path("/")) -> HostMemory:
     """Reads /proc and /sys below `root`; never fails."""
-    machine = read_fields(root / "proc/meminfo", scale=1024)
+    machine = _read_fields(root / "proc/meminfo", scale=1024)
     free = machine.get("MemAvailable")
     limit, left = None, None
-    for folder, version in group_folders(root, "memory"):
+    for folder, version in _group_folders(root):
         limit_name, current_name, inactive_name = _FILES[version]
-        group_limit, current = read_count(folder / limit_name), read_count(folder / current_name)
+        group_limit, current = _read_count(folder / limit_name), _read_count(folder / current_name)
         if group_limit is None or group_limit >= _UNLIMITED or current is None:
             continue
-        inactive = read_fields(folder / "memory.stat").get(inactive_name, 0)
+        inactive = _read_fields(folder / "memory.stat").get(inactive_name, 0)
         group_left = max(0, group_limit - (current - inactive))
         limit = group_limit if limit is None else min(limit, group_limit)
         left = group_left if left is None else min(left, group_left)
@@ -56,3 +55,47 @@ def read_host_memory(root: Path = Path("/")) -> HostMemory:
         limit=limit,
         limited_by_group=left is not None and (free is None or left < free),
     )
+
+
+def _group_folders(root: Path) -> list[tuple[Path, int]]:
+    """This process's memory groups and the version of their hierarchy, its own first, then those above it.
+
+    In a container the path told may be the host's, which is not visible; its own group is then the mount itself.
+    """
+    found: list[tuple[Path, int]] = []
+    for line in _read_text(root / "proc/self/cgroup").splitlines():
+        hierarchy, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if hierarchy == "0":
+            mount, version = root / "sys/fs/cgroup", 2
+            if (mount / "unified").is_dir():  # both versions side by side
+                mount /= "unified"
+        elif "memory" in controllers.split(","):
+            mount, version = root / "sys/fs/cgroup/memory", 1
+        else:
+            continue
+        folder = mount / path.lstrip("/")
+        found += [(each, version) for each in (folder, *folder.parents) if each == mount or mount in each.parents]
+    return found
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _read_count(path: Path) -> int | None:
+    text = _read_text(path).strip()
+    return int(text) if text.isdecimal() else None  # "max" sets no limit
+
+
+def _read_fields(path: Path, scale: int = 1) -> dict[str, int]:
+    """Lines `name: 12 kB` and `name 12` as a dictionary, each number times `scale`."""
+    fields = {}
+    for line in _read_text(path).splitlines():
+        words = line.replace(":", " ").split()
+        if len(words) >= 2 and words[1].isdecimal():
+            fields[words[0]] = int(words[1]) * scale
+    return fields
