@@ -77,9 +77,7 @@ def read_parameters(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> Pa
         raise ModelError(f"this {NAME} file is a mixture of experts ('{NAME}.expert_count'): EMEL cannot run it yet")
     n_kv_heads = positive_int(metadata, f"{NAME}.attention.head_count_kv", n_heads)
     if n_heads % n_kv_heads:
-        raise ModelError(
-            f"{n_heads} query heads cannot share {n_kv_heads} key heads ('{NAME}.attention.head_count_kv')"
-        )
+        raise ModelError(f"'{NAME}.attention.head_count_kv' is {n_kv_heads}: it must divide the {n_heads} query heads")
     n_rot = positive_int(metadata, f"{NAME}.rope.dimension_count", head_dim)
     if n_rot % 2 or n_rot > head_dim:
         raise ModelError(f"'{NAME}.rope.dimension_count' is {n_rot}: an even number up to {head_dim} is needed")
