@@ -12,7 +12,7 @@ from emel.kernel.buffers import Memory
 class NativeSampler:
     """Draws tokens with fixed parameters over `n_vocab` logits; all its memory is made at construction.
 
-    `temperature` above 0; `top_p` in (0, 1], 1: off; `min_p` in [0, 1), 0: off; `top_k` 0: off; `seed` of 64 bits. The
+    `temperature` above 0; `top_p` in [0, 1], 1: off; `min_p` in [0, 1], 0: off; `top_k` 0: off; `seed` of 64 bits. The
     native library checks them at the first draw (NativeError). One thread at a time.
     """
 

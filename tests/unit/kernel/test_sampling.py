@@ -41,6 +41,6 @@ def test_sampler_allocates_nothing_natively() -> None:
 def test_sampler_refuses_bad_parameters() -> None:
     with pytest.raises(ValueError, match="cannot sample from 0 logits"):
         NativeSampler(0, temperature=1.0)
-    for bad in ({"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.0}, {"temperature": 1.0, "min_p": -1.0}):
+    for bad in ({"temperature": 0.0}, {"temperature": 1.0, "top_p": 1.5}, {"temperature": 1.0, "min_p": -1.0}):
         with pytest.raises(NativeError):
             NativeSampler(5, **bad).draw(address_of(LOGITS), 0)
