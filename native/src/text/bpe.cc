@@ -1,4 +1,4 @@
-// Byte-level BPE: building the tables, and the C ABI over them. The merge loop is in bpe_merge.cc.
+// Byte-level BPE: the C ABI. The tables are built in bpe_build.cc, the merge loop is in bpe_merge.cc.
 #include "text/bpe.h"
 
 #include <string.h>
@@ -10,22 +10,6 @@
 namespace emel::text {
 namespace {
 
-uint64_t hash(Slice text) {
-  uint64_t state = text.size;
-  const uint8_t* data = text.data;
-  size_t left = text.size;
-  for (; left >= 8; left -= 8, data += 8) {
-    uint64_t chunk;
-    memcpy(&chunk, data, 8);
-    state = mix(state ^ chunk);
-  }
-  uint64_t tail = 0;
-  memcpy(&tail, data, left);
-  return mix(mix(state ^ tail));
-}
-
-bool equals(Slice a, Slice b) { return a.size == b.size && memcmp(a.data, b.data, a.size) == 0; }
-
 // Slots of a table for n entries: a power of two, at least one and a half times n.
 uint32_t table_size(uint64_t n) {
   uint32_t size = 16;
@@ -33,122 +17,9 @@ uint32_t table_size(uint64_t n) {
   return size;
 }
 
-// Reads GGUF's encoding of an array of strings: each an unsigned 64-bit length and its bytes.
-struct StringReader {
-  const uint8_t* data;
-  uint64_t left;
-
-  bool read(Slice* out) {
-    if (left < 8) return false;
-    uint64_t size;
-    memcpy(&size, data, 8);
-    if (size > left - 8) return false;
-    *out = {data + 8, static_cast<size_t>(size)};
-    data += 8 + size;
-    left -= 8 + size;
-    return true;
-  }
-};
-
 // A control token's text is never written in the byte code; nor are the others that are matched in raw text.
 bool is_raw(uint8_t type) {
   return type == EMEL_TOKEN_UNKNOWN || type == EMEL_TOKEN_CONTROL || type == EMEL_TOKEN_USER_DEFINED;
-}
-
-void insert_token(emel_bpe* bpe, uint32_t id) {
-  const Slice text = token_text(bpe, id);
-  const uint64_t code = hash(text);
-  const uint32_t tag = static_cast<uint32_t>(code >> 32);
-  for (uint64_t slot = code;; ++slot) {
-    StringSlot* entry = &bpe->strings[slot & bpe->strings_mask];
-    if (entry->id_plus_1 == 0) {
-      *entry = {tag, id + 1};
-      return;
-    }
-    if (entry->tag == tag && equals(token_text(bpe, entry->id_plus_1 - 1), text)) return;  // the first of equals wins
-  }
-}
-
-emel_status read_tokens(emel_bpe* bpe, const emel_bpe_desc& desc) {
-  StringReader reader{desc.tokens, desc.tokens_bytes};
-  uint32_t written = 0;
-  for (uint32_t id = 0; id < bpe->n_tokens; ++id) {
-    Slice text;
-    if (!reader.read(&text)) {
-      return fail(EMEL_OUT_OF_BOUNDS, "token %u of %u reaches past the end of the token array", id, bpe->n_tokens);
-    }
-    memcpy(bpe->blob + written, text.data, text.size);
-    bpe->offsets[id] = written;
-    written += static_cast<uint32_t>(text.size);
-    if (text.size > bpe->longest) bpe->longest = text.size;
-    const int32_t type = desc.types != nullptr ? desc.types[id] : EMEL_TOKEN_NORMAL;
-    bpe->types[id] = type >= EMEL_TOKEN_NORMAL && type <= EMEL_TOKEN_BYTE ? static_cast<uint8_t>(type) : 0;
-  }
-  bpe->offsets[bpe->n_tokens] = written;
-  for (uint32_t id = 0; id < bpe->n_tokens; ++id) insert_token(bpe, id);
-  for (uint32_t byte = 0; byte < 256; ++byte) {
-    uint8_t text[2];
-    const size_t size = encode_byte(static_cast<uint8_t>(byte), text);
-    const uint32_t id = find_token(bpe, {text, size});
-    bpe->byte_token[byte] = id != kNoToken && bpe->types[id] != EMEL_TOKEN_CONTROL ? id : kNoToken;
-  }
-  return EMEL_OK;
-}
-
-void insert_merge(emel_bpe* bpe, uint32_t left, uint32_t right, uint32_t rank, uint32_t merged) {
-  for (uint64_t slot = mix(static_cast<uint64_t>(left) << 32 | right);; ++slot) {
-    MergeSlot* entry = &bpe->merges[slot & bpe->merges_mask];
-    if (entry->left_plus_1 == 0) {
-      *entry = {left + 1, right, rank, merged};
-      return;
-    }
-    if (entry->left_plus_1 == left + 1 && entry->right == right) return;
-  }
-}
-
-// The token of both parts joined. Merges are mostly in the order of the tokens they make: try the neighbour first.
-uint32_t find_joined(const emel_bpe* bpe, Slice left, Slice right, uint32_t guess, uint8_t* scratch) {
-  const size_t size = left.size + right.size;
-  if (size > bpe->longest) return kNoToken;
-  memcpy(scratch, left.data, left.size);
-  memcpy(scratch + left.size, right.data, right.size);
-  const Slice joined{scratch, size};
-  if (guess < bpe->n_tokens && equals(token_text(bpe, guess), joined)) return guess;
-  return find_token(bpe, joined);
-}
-
-emel_status read_merges(emel_bpe* bpe, const emel_bpe_desc& desc) {
-  uint8_t* scratch = allocate_array<uint8_t>(bpe->longest);
-  if (scratch == nullptr) return fail(EMEL_OUT_OF_MEMORY, "no memory for the merges");
-  StringReader reader{desc.merges, desc.merges_bytes};
-  emel_status status = EMEL_OK;
-  uint32_t last = 0;
-  for (uint32_t rank = 0; rank < desc.n_merges; ++rank) {
-    Slice text;
-    if (!reader.read(&text)) {
-      status = fail(EMEL_OUT_OF_BOUNDS, "merge %u of %llu reaches past the end of the merge array", rank,
-                    static_cast<unsigned long long>(desc.n_merges));
-      break;
-    }
-    // "left right": the first character belongs to the left part even when it is the separator itself.
-    const void* space = text.size > 2 ? memchr(text.data + 1, ' ', text.size - 1) : nullptr;
-    if (space == nullptr) {
-      status = fail(EMEL_INVALID_ARGUMENT, "merge %u is not two parts with a space between them", rank);
-      break;
-    }
-    const size_t n_left = static_cast<size_t>(static_cast<const uint8_t*>(space) - text.data);
-    const Slice left{text.data, n_left};
-    const Slice right{text.data + n_left + 1, text.size - n_left - 1};
-    const uint32_t merged = find_joined(bpe, left, right, last + 1, scratch);
-    if (merged == kNoToken) continue;
-    last = merged;
-    const uint32_t left_id = find_token(bpe, left);
-    const uint32_t right_id = find_token(bpe, right);
-    const bool is_control = bpe->types[merged] == EMEL_TOKEN_CONTROL || bpe->types[merged] == EMEL_TOKEN_UNKNOWN;
-    if (left_id != kNoToken && right_id != kNoToken && !is_control) insert_merge(bpe, left_id, right_id, rank, merged);
-  }
-  release(scratch);
-  return status;
 }
 
 emel_status check_desc(const emel_bpe_desc* desc) {
@@ -178,17 +49,6 @@ size_t write_token(const emel_bpe* bpe, uint32_t id, uint8_t* out) {
 }
 
 }  // namespace
-
-uint32_t find_token(const emel_bpe* bpe, Slice text) {
-  const uint64_t code = hash(text);
-  const uint32_t tag = static_cast<uint32_t>(code >> 32);
-  for (uint64_t slot = code;; ++slot) {
-    const StringSlot* entry = &bpe->strings[slot & bpe->strings_mask];
-    if (entry->id_plus_1 == 0) return kNoToken;
-    if (entry->tag == tag && equals(token_text(bpe, entry->id_plus_1 - 1), text)) return entry->id_plus_1 - 1;
-  }
-}
-
 }  // namespace emel::text
 
 using namespace emel;

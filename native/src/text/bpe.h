@@ -54,6 +54,10 @@ inline Slice token_text(const emel_bpe* bpe, uint32_t id) {
   return {bpe->blob + bpe->offsets[id], bpe->offsets[id + 1] - bpe->offsets[id]};
 }
 
+// Fill the allocated tables of a vocabulary from GGUF's arrays, tokens first.
+emel_status read_tokens(emel_bpe* bpe, const emel_bpe_desc& desc);
+emel_status read_merges(emel_bpe* bpe, const emel_bpe_desc& desc);
+
 // The token whose text is exactly this, whatever its type; kNoToken when there is none.
 uint32_t find_token(const emel_bpe* bpe, Slice text);
 
