@@ -8,6 +8,7 @@ possible. The last one is exact for a chain, where each operation reads what the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from emel.graph.liveness import Interval, peak_bytes
@@ -44,28 +45,49 @@ def place(intervals: Iterable[Interval]) -> Placement:
 
 def find_overlap(intervals: list[Interval], placement: Placement) -> tuple[Interval, Interval] | None:
     """Two storages that are in use at once and share bytes, if there are any."""
-    ordered = sorted(intervals, key=lambda each: placement.offsets[each.storage])
-    for index, low in enumerate(ordered):
-        end = placement.offsets[low.storage] + low.n_bytes
-        for high in ordered[index + 1 :]:
-            if placement.offsets[high.storage] >= end:
-                break
-            if low.overlaps(high):
+    live: dict[int, list[Interval]] = {}
+    for interval in sorted(intervals, key=lambda each: placement.offsets[each.storage]):
+        for at in range(interval.first, interval.last + 1):
+            live.setdefault(at, []).append(interval)
+    for together in live.values():  # in order of offsets, so that neighbours would overlap first
+        for low, high in pairwise(together):
+            if placement.offsets[low.storage] + low.n_bytes > placement.offsets[high.storage]:
                 return low, high
     return None
 
 
-def _gaps(interval: Interval, placed: list[tuple[int, Interval]]) -> list[Gap]:
-    """Free byte ranges for `interval` among `placed` (sorted by offset), the last one unbounded."""
-    gaps: list[Gap] = []
-    begin = 0
-    for offset, other in placed:
-        if other.overlaps(interval):
-            if offset - begin >= interval.n_bytes:
-                gaps.append((begin, offset))
-            begin = max(begin, offset + other.n_bytes)
-    gaps.append((begin, None))
-    return gaps
+class _Arena:
+    """What is placed so far, by operation: a storage has few neighbours in time, whatever the length of the graph."""
+
+    def __init__(self) -> None:
+        self._spans: dict[int, list[tuple[int, int]]] = {}  # operation -> (begin, end) of the bytes in use
+        self._offsets: dict[int, int] = {}
+        self._n_bytes = ALIGNMENT
+
+    def gaps(self, interval: Interval) -> list[Gap]:
+        """Free byte ranges that `interval` fits into, ascending; the last one is unbounded."""
+        empty: list[tuple[int, int]] = []
+        taken = {span for at in range(interval.first, interval.last + 1) for span in self._spans.get(at, empty)}
+        gaps: list[Gap] = []
+        begin = 0
+        for start, end in sorted(taken):
+            if start - begin >= interval.n_bytes:
+                gaps.append((begin, start))
+            begin = max(begin, end)
+        gaps.append((begin, None))
+        return gaps
+
+    def put(self, interval: Interval, offset: int) -> None:
+        """Places `interval`."""
+        end = offset + interval.n_bytes
+        for at in range(interval.first, interval.last + 1):
+            self._spans.setdefault(at, []).append((offset, end))
+        self._offsets[interval.storage] = offset
+        self._n_bytes = max(self._n_bytes, end)
+
+    def placement(self) -> Placement:
+        """Where everything is."""
+        return Placement(self._offsets, self._n_bytes)
 
 
 def _lowest(gaps: list[Gap], _n_bytes: int) -> int:
@@ -78,31 +100,21 @@ def _tightest(gaps: list[Gap], n_bytes: int) -> int:
 
 
 def _place_in_order(order: list[Interval], choose: Choice) -> Placement:
-    placed: list[tuple[int, Interval]] = []
+    arena = _Arena()
     for interval in order:
-        offset = choose(_gaps(interval, placed), interval.n_bytes)
-        placed.append((offset, interval))
-        placed.sort(key=lambda each: each[0])
-    return _placement(placed)
+        arena.put(interval, choose(arena.gaps(interval), interval.n_bytes))
+    return arena.placement()
 
 
 def _place_at_both_ends(order: list[Interval], limit: int) -> Placement | None:
     """Alternates between the lowest and the highest free bytes below `limit`; None when one does not fit."""
-    placed: list[tuple[int, Interval]] = []
-    is_low = True
+    arena, is_low = _Arena(), True
     for interval in order:
-        gaps = [(begin, limit if end is None else end) for begin, end in _gaps(interval, placed)]
-        gaps = [(begin, end) for begin, end in gaps if end - begin >= interval.n_bytes]
+        gaps = [(begin, limit if end is None else end) for begin, end in arena.gaps(interval)]
+        if gaps[-1][1] - gaps[-1][0] < interval.n_bytes:  # the last one, which was unbounded
+            gaps.pop()
         if not gaps:
             return None
-        offset = gaps[0][0] if is_low else gaps[-1][1] - interval.n_bytes
+        arena.put(interval, gaps[0][0] if is_low else gaps[-1][1] - interval.n_bytes)
         is_low = not is_low
-        placed.append((offset, interval))
-        placed.sort(key=lambda each: each[0])
-    return _placement(placed)
-
-
-def _placement(placed: list[tuple[int, Interval]]) -> Placement:
-    offsets = {interval.storage: offset for offset, interval in placed}
-    end = max((offset + interval.n_bytes for offset, interval in placed), default=0)
-    return Placement(offsets, max(end, ALIGNMENT))
+    return arena.placement()

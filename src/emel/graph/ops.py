@@ -44,6 +44,9 @@ class Value:
     width: int
     form: Form = Form.F32
 
+    def __hash__(self) -> int:
+        return self.index
+
 
 @dataclass(frozen=True, slots=True)
 class Weight:

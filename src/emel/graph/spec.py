@@ -254,9 +254,18 @@ def check_rules(graph: Graph, rules: Iterable[Rule]) -> None:
         raise GraphError(f"the graph breaks the rule {rule!r}: {fault}{more}")
 
 
-def _numbered(graph: Graph) -> Iterator[tuple[str, Operation]]:
-    for index, operation in enumerate(graph.operations):
-        yield f"operation {index} ({type(operation).__name__}, layer {operation.layer})", operation
+class _Where(NamedTuple):
+    """An operation in words; put into text only when there is a fault."""
+
+    index: int
+    operation: Operation
+
+    def __str__(self) -> str:
+        return f"operation {self.index} ({type(self.operation).__name__}, layer {self.operation.layer})"
+
+
+def _numbered(graph: Graph) -> Iterator[tuple[_Where, Operation]]:
+    return ((_Where(index, operation), operation) for index, operation in enumerate(graph.operations))
 
 
 def _widths(operation: Operation) -> Iterator[tuple[str, int, int]]:
