@@ -37,7 +37,10 @@ class FakeTimings:
     n_tokens: int = 3
     time_to_first_token: float = 0.25
     prefill_tokens_per_second: float = 20.0
-    decode_tokens_per_second: float = 8.0
+
+    @property
+    def decode_tokens_per_second(self) -> float:
+        return 8.0 if self.n_tokens > 1 else 0.0
 
 
 @dataclass
@@ -80,7 +83,7 @@ class FakeModel:
                 time.sleep(delay)
                 yield FakeChunk(f" {index}")
             ended = "length" if n_pieces > 3 else "stop"
-            yield FakeChunk("", FakeCompletion(prompt, ended, 1, FakeTimings()))
+            yield FakeChunk("", FakeCompletion(prompt, ended, 1, FakeTimings(n_tokens=n_pieces)))
         finally:
             log(call="end", ended=ended)
 

@@ -82,6 +82,7 @@ def test_no_command_shows_the_help_on_stderr(tmp_path: Path) -> None:
         (["run", "--temp", "nan", "x"], "argument --temp: nan is outside"),
         (["run", "--top-p", "1.5", "x"], "argument --top-p: 1.5 is outside what is allowed, 0 to 1"),
         (["run", "--min-p", "x", "x"], "argument --min-p: 'x' is not a number"),
+        (["run", "--stop", "", "x"], "argument --stop: the text is empty"),
         (["run", "-p", "x", "-f", "y"], "argument -f/--file: not allowed with argument -p/--prompt"),
         (["run", "--raw", "-sys", "y", "x"], "argument -sys/--system: not allowed with argument --raw"),
         (["run", "-m", "a", "-hf", "b/c", "x"], "argument -hf/--hf-repo: not allowed with argument -m/--model"),

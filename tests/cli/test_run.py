@@ -50,6 +50,12 @@ def test_run_says_when_the_answer_was_cut(tmp_path: Path, model: str) -> None:
     assert outcome.err.rstrip().endswith(", cut at the limit (-n, -c)]")
 
 
+def test_run_gives_one_token_no_speed(tmp_path: Path, model: str) -> None:
+    for n_pieces, figures in ("1", "1 token, first token after 0.250 s"), ("0", "0 tokens"):
+        outcome = run_emel("run", model, "x y", folder=tmp_path, program=FAKE, extra={"FAKE_PIECES": n_pieces})
+        assert outcome.err == f"[5 prompt tokens at 20.0 tokens/s, {figures}]\n"
+
+
 def test_run_quiet_leaves_stderr_empty(tmp_path: Path, model: str) -> None:
     assert run_logged("-q", model, "x", folder=tmp_path)[0] == Outcome(0, "x 0 1 2\n", "")
 

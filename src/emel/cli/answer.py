@@ -11,7 +11,7 @@ from emel.cli.terminal import say_note, write_out
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from emel.cli.engine_api import Chunk, Completion
+    from emel import Chunk, Completion
 
 
 def write_answer(chunks: Iterator[Chunk], received: list[str]) -> Completion | None:
@@ -43,10 +43,16 @@ def say_figures(completion: Completion) -> None:
     """Tokens, speeds and time to the first token, in one line on stderr."""
     timings = completion.timings
     parts = [
-        f"{timings.n_prompt_tokens} prompt tokens at {timings.prefill_tokens_per_second:.1f} tokens/s",
-        f"{timings.n_tokens} tokens at {timings.decode_tokens_per_second:.1f} tokens/s",
-        f"first token after {timings.time_to_first_token:.3f} s",
+        _at(timings.n_prompt_tokens, "prompt token", timings.prefill_tokens_per_second),
+        _at(timings.n_tokens, "token", timings.decode_tokens_per_second),
     ]
+    if timings.n_tokens:
+        parts.append(f"first token after {timings.time_to_first_token:.3f} s")
     if completion.finish_reason == "length":
         parts.append("cut at the limit (-n, -c)")
     say_note(f"[{', '.join(parts)}]")
+
+
+def _at(number: int, noun: str, speed: float) -> str:
+    """A count and its speed, which one token alone does not have."""
+    return f"{number} {noun}{'' if number == 1 else 's'}" + (f" at {speed:.1f} tokens/s" if speed else "")

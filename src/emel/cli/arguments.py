@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def whole_number(lowest: int) -> Callable[[str], int]:
@@ -40,6 +39,12 @@ def number(lowest: float, highest: float = math.inf) -> Callable[[str], float]:
         return value
 
     return parse
+
+
+def _stop_text(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("the text is empty; at least one character is needed")
+    return text
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +83,9 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--min-p", type=number(0.0, 1.0), metavar="X", help="drop tokens below X times the likeliest (0: none)"
     )
-    group.add_argument("--stop", action="append", metavar="TEXT", help="end before this text; may be repeated")
+    group.add_argument(
+        "--stop", action="append", type=_stop_text, metavar="TEXT", help="end before this text; may be repeated"
+    )
 
 
 def chosen_model(arguments: argparse.Namespace) -> str | None:
@@ -101,16 +108,3 @@ def sampling_options(arguments: argparse.Namespace) -> dict[str, object]:
         "stop": arguments.stop,
     }
     return {name: value for name, value in given.items() if value is not None}
-
-
-def locate(model: str | None, *, offline: bool, quiet: bool = False) -> Path:
-    """The file of a model (the default one for None), fetched when it has to be, with a word about it on stderr."""
-    from emel.cli.terminal import say_note
-    from emel.engine.models import DEFAULT_MODEL, FetchPolicy, resolve_model
-
-    policy = FetchPolicy(notify=(lambda _: None) if quiet else (lambda text: say_note(f"emel: {text}")))
-    if offline:
-        import dataclasses
-
-        policy = dataclasses.replace(policy, offline=True)
-    return resolve_model(DEFAULT_MODEL if model is None else model, policy)

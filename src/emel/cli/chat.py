@@ -13,7 +13,7 @@ from emel.errors import RequestError
 if TYPE_CHECKING:
     import argparse
 
-    from emel.cli.engine_api import Model
+    from emel import Model
 
 HELP = """\
 /system TEXT  set the system message (alone: remove it) and start again
@@ -53,7 +53,7 @@ class Conversation:
 def run(arguments: argparse.Namespace) -> int:
     """Reads, answers, repeats, until the input ends."""
     from emel.cli.arguments import chosen_model
-    from emel.cli.engine_api import open_model
+    from emel.cli.models import open_model
     from emel.cli.prompt import as_text
 
     flagged = chosen_model(arguments)
@@ -79,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _answer(model: Model, conversation: Conversation, text: str, arguments: argparse.Namespace) -> None:
     """One turn; what was written before an interrupted answer stays part of the conversation."""
     from emel.cli.answer import say_figures, write_answer
+    from emel.text.chat import ChatTemplateError
 
     conversation.turns.append({"role": "user", "content": text})
     received: list[str] = []
@@ -90,9 +91,9 @@ def _answer(model: Model, conversation: Conversation, text: str, arguments: argp
             raise
         completion = None
         say_note("(stopped)")
-    except RequestError as error:
+    except (RequestError, ChatTemplateError) as error:
         conversation.turns.pop()
-        say_error(str(error), error.hint or "/reset forgets the conversation so far")
+        say_error(str(error), "/reset forgets the conversation so far")
         return
     conversation.turns.append({"role": "assistant", "content": "".join(received)})
     if completion and arguments.verbose:

@@ -6,7 +6,8 @@ import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from emel.cli.arguments import add_model, chosen_model, locate, whole_number
+from emel.cli.arguments import add_model, chosen_model, whole_number
+from emel.cli.models import locate
 from emel.cli.terminal import UsageError, write_out
 from emel.errors import EmelError
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from emel.cli.arguments import add_model, chosen_model, locate, whole_number
+from emel.cli.arguments import add_model, chosen_model, whole_number
+from emel.cli.models import locate
 from emel.cli.terminal import UsageError, write_out
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Streams the answer, then says the figures."""
     from emel.cli.answer import say_figures, write_answer
-    from emel.cli.engine_api import open_model
+    from emel.cli.models import open_model
     from emel.cli.prompt import as_text, read_prompt, split_words
 
     model_name, word = split_words(arguments)

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emel.cli.arguments import add_model, locate
+from emel.cli.arguments import add_model
+from emel.cli.models import locate
 from emel.cli.terminal import UsageError, write_out
 
 if TYPE_CHECKING:

@@ -1,0 +1,44 @@
+"""The model a command line names: found (and fetched when need be), and loaded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emel.cli.terminal import UsageError, say_note
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from emel import Model
+
+
+def locate(model: str | None, *, offline: bool, quiet: bool = False) -> Path:
+    """The file of a model (the default one for None), fetched when it has to be, with a word about it on stderr."""
+    from emel.engine.models import DEFAULT_MODEL, FetchPolicy, resolve_model
+
+    def notify(text: str) -> None:
+        if not quiet:
+            say_note(f"emel: {text}")
+
+    policy = FetchPolicy(notify=notify, offline=True) if offline else FetchPolicy(notify=notify)
+    return resolve_model(DEFAULT_MODEL if model is None else model, policy)
+
+
+def open_model(model: str | None, arguments: argparse.Namespace) -> Model:
+    """Finds the model and loads it with the session options of the command line."""
+    import emel
+
+    if arguments.isa is not None:
+        _check_route(arguments.isa)
+    path = locate(model, offline=arguments.offline, quiet=arguments.quiet)
+    return emel.load(path, n_ctx=arguments.ctx_size, n_threads=arguments.threads, isa=arguments.isa)
+
+
+def _check_route(name: str) -> None:
+    from emel.kernel.features import choose_route
+
+    try:
+        choose_route(name)
+    except ValueError as error:
+        raise UsageError(f"argument --isa: {error}") from error
