@@ -155,7 +155,7 @@ class Batch:
         return self._logits_memory.address + output * self.n_vocab * 4
 
     def close(self) -> None:
-        """Gives the logits' memory back; BufferError while a view of it is held."""
+        """Gives the logits' memory back, at the latest with the last view of it; no run may use the batch any more."""
         self._logits.release()
         self._logits_memory.close()
 

@@ -257,11 +257,11 @@ def check_rules(graph: Graph, rules: Iterable[Rule]) -> None:
 class _Where(NamedTuple):
     """An operation in words; put into text only when there is a fault."""
 
-    index: int
+    at: int
     operation: Operation
 
     def __str__(self) -> str:
-        return f"operation {self.index} ({type(self.operation).__name__}, layer {self.operation.layer})"
+        return f"operation {self.at} ({type(self.operation).__name__}, layer {self.operation.layer})"
 
 
 def _numbered(graph: Graph) -> Iterator[tuple[_Where, Operation]]:

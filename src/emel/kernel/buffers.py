@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Memory:
     """`n_bytes` of zeroed, page-aligned anonymous memory; pages cost nothing until they are touched.
 
     Large ones ask for huge pages, which spare most of the address translation of a matrix product. `close` gives the
-    memory back; it raises BufferError while a view of it is held.
+    memory back at once, or with the last view of it where one is held.
     """
 
     __slots__ = ("_map", "address", "n_bytes")
@@ -64,7 +65,7 @@ class Memory:
         if n_bytes < 1:
             raise ValueError(f"cannot allocate {n_bytes} bytes: at least 1 is needed")
         try:
-            self._map = mmap.mmap(-1, n_bytes)
+            self._map: mmap.mmap | None = mmap.mmap(-1, n_bytes)
         except (OSError, OverflowError) as error:
             raise MemoryError(f"cannot allocate {n_bytes} bytes: {error}") from error
         self.n_bytes = n_bytes
@@ -76,7 +77,12 @@ class Memory:
                 return
 
     def view(self, format: str = "B", offset: int = 0, n_bytes: int | None = None) -> memoryview[Any]:  # noqa: A002 - struct's word
-        """A writable view of the bytes [offset, offset + n_bytes) as items of a `struct` format."""
+        """A writable view of the bytes [offset, offset + n_bytes) as items of a `struct` format.
+
+        ValueError for bytes outside, and once closed.
+        """
+        if self._map is None:
+            raise ValueError("this memory was given back")
         end = self.n_bytes if n_bytes is None else offset + n_bytes
         if not 0 <= offset <= end <= self.n_bytes:
             raise ValueError(f"bytes {offset} to {end} are outside a memory of {self.n_bytes} bytes")
@@ -85,12 +91,14 @@ class Memory:
     @property
     def is_closed(self) -> bool:
         """Whether the memory was given back."""
-        return self._map.closed
+        return self._map is None
 
     def close(self) -> None:
-        """Gives the memory back to the system; harmless when repeated."""
-        self._map.close()
-        self.address = 0
+        """Gives the memory back; harmless when repeated."""
+        mapping, self._map, self.address = self._map, None, 0
+        if mapping is not None:
+            with suppress(BufferError):  # a view is held: the system gets it with the last one
+                mapping.close()
 
 
 def int32_array(n: int) -> memoryview[int]:

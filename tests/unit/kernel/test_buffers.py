@@ -68,13 +68,15 @@ def test_memory_view_stays_inside() -> None:
     memory.close()
 
 
-def test_memory_in_use_is_not_given_back() -> None:
+def test_memory_in_use_stays_until_the_last_view_is_gone() -> None:
     memory = Memory(100)
     view = memory.view()
-    with pytest.raises(BufferError):
-        memory.close()
-    view.release()
     memory.close()
+    assert memory.is_closed
+    view[99] = 7
+    assert view[99] == 7
+    with pytest.raises(ValueError, match="this memory was given back"):
+        memory.view()
 
 
 def test_int32_array_is_indexable_and_zero() -> None:
