@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from emel.graph.assembler import Assemble, AssemblerContext, AssemblerMachine
 from emel.graph.errors import GraphError
+from emel.graph.lifecycle import Lifecycle
 from emel.graph.plan import Plan
-from emel.graph.processor import Execute, ProcessorMachine
+from emel.graph.processor import Execute, ProcessorContext, ProcessorMachine
 from emel.sm import Machine, Row
 
 if TYPE_CHECKING:
@@ -128,7 +129,11 @@ def run(context: GraphContext, event: Compute | ComputeReserved) -> None:
     if execute is None or execute.batch is not event.batch or execute.extract is not event.extract:
         assert context.plan is not None
         context.execute = execute = Execute(context.plan, event.batch, event.extract)
-    context.processor.dispatch(execute)
+    try:
+        context.processor.dispatch(execute)
+    except BaseException:  # an interrupt left the processor between two states: another one takes its place
+        context.processor = ProcessorMachine(ProcessorContext(context.processor.context.pool, Lifecycle()))
+        raise
     context.error = context.processor.context.error
 
 

@@ -54,6 +54,20 @@ def test_reservation_takes_another_batch_or_extract(
         other.close()
 
 
+def test_reservation_survives_an_interrupt_in_the_midst_of_a_run(
+    tiny: Tiny, weights: PackedWeights, capacity: Capacity, batch: Batch, pool: LanePool
+) -> None:
+    def interrupt(_batch: Batch) -> None:
+        raise KeyboardInterrupt
+
+    with ReservedGraph(tiny.build, weights, capacity, pool=pool, route=SCALAR) as graph:
+        batch.add_token(9, 0, 0)
+        with pytest.raises(KeyboardInterrupt):
+            graph.compute(batch, interrupt)
+        graph.compute(batch)
+        assert graph.machine.context.error is None
+
+
 def test_decode_steps_leave_no_memory_behind(
     tiny: Tiny, weights: PackedWeights, capacity: Capacity, batch: Batch, pool: LanePool
 ) -> None:
