@@ -1,4 +1,4 @@
-"""The real model's tokenizer against the ids llama.cpp gives (record_tokenizer.py)."""
+"""The real model's tokenizer and chats against the ids llama.cpp gives (record_tokenizer.py, record_llama_cpp.py)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from emel.gguf.file import open_gguf
+from emel.text.chat import load_chat_template
+from emel.text.chat_tokens import encode_chat
 from emel.text.tokenizer import Tokenizer, load_tokenizer
 
 pytestmark = pytest.mark.model
 
-CASES: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parent / "data" / "tokenizer_smollm2.json").read_text(encoding="utf-8")
-)
+DATA = Path(__file__).parent / "data"
+CASES: list[dict[str, Any]] = json.loads((DATA / "tokenizer_smollm2.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +42,15 @@ def test_golden_tokenizer_gives_the_text_back(tokenizer: Tokenizer) -> None:
         text = case["text"]
         if not any(character >= "\U00040000" for character in text):
             assert tokenizer.decode(case["ids"]).decode() == text.translate(lost)
+
+
+def test_golden_chats_are_encoded_as_llama_cpp_encodes_them(smollm2_path: Path) -> None:
+    metadata = open_gguf(smollm2_path).metadata
+    tokenizer = load_tokenizer(metadata)
+    template = load_chat_template(metadata, tokenizer)
+    recorded = json.loads((DATA / "greedy_smollm2.json").read_text(encoding="utf-8"))["continuations"]
+    chats = [each for each in recorded if each["form"] == "chat"]
+    assert len(chats) >= 5
+    for chat in chats:
+        assert template.render(chat["messages"]) == chat["prompt"]
+        assert encode_chat(tokenizer, template, chat["messages"]) == chat["prompt_ids"]

@@ -62,16 +62,16 @@ class PreTokenizer:
 _DEFAULT = PreTokenizer((r"[\p{P}$+<=>^~|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"))
 _LLAMA_BPE = PreTokenizer((_LLAMA3,), ignore_merges=True, add_bos=True)
 
-PRE_TOKENIZERS: dict[str, PreTokenizer] = {
-    "default": _DEFAULT,
-    "gpt-2": PreTokenizer((_GPT2,)),
-    "llama-bpe": _LLAMA_BPE,
-    "llama3": _LLAMA_BPE,
-    "llama-v3": _LLAMA_BPE,
-    "qwen2": PreTokenizer((_QWEN2,)),
-    "deepseek-r1-qwen": PreTokenizer((_QWEN2,)),
-    "smollm": PreTokenizer((_SMOLLM,)),
+# One line for each way to split; the names after the first are models that split the same way (llama.cpp's table).
+_BY_NAMES = {
+    ("default",): _DEFAULT,
+    ("gpt-2", "mpt", "olmo", "phi-2"): PreTokenizer((_GPT2,)),
+    ("llama-bpe", "llama-v3", "llama3"): _LLAMA_BPE,
+    ("smaug-bpe", "dbrx"): PreTokenizer((_LLAMA3,)),
+    ("qwen2", "deepseek-r1-qwen", "stablelm2"): PreTokenizer((_QWEN2,)),
+    ("smollm", "command-r", "refact", "starcoder"): PreTokenizer((_SMOLLM,)),
 }
+PRE_TOKENIZERS = {name: pre for names, pre in _BY_NAMES.items() for name in names}
 
 
 def pre_tokenizer(name: str) -> PreTokenizer:

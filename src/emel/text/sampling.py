@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 _MAX_SEED = 2**64 - 1
+# Below it 1/temperature times a difference of logits means nothing any more, and float32 may read 0.
+_SMALLEST_TEMPERATURE = 1e-6
 
 
 class SamplingError(ValueError):
@@ -63,8 +65,8 @@ class SamplingParams:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the likeliest token is always taken."""
-        return self.temperature == 0
+        """Whether the likeliest token is always taken: also at temperatures too small to tell from 0."""
+        return self.temperature < _SMALLEST_TEMPERATURE
 
     def with_seed(self, seed: int) -> SamplingParams:
         """The same with a seed, if it has none yet: what is echoed is what was used."""

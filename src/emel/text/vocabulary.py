@@ -56,7 +56,8 @@ class Vocabulary:
         except NativeError as error:
             raise ValueError(f"the vocabulary cannot be used: {error}") from error
         self._handle = handle
-        weakref.finalize(self, native.bpe_destroy, handle)
+        # Not at exit: a thread may still be encoding, and the process gives the memory back anyway.
+        weakref.finalize(self, native.bpe_destroy, handle).atexit = False
 
     def encode_words(self, text: bytes, word_ends: array[int]) -> list[int]:
         """Ids of words given by the ascending byte offsets of their ends ("Q" array), the last being len(text)."""

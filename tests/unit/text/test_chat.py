@@ -117,9 +117,16 @@ def test_template_variables_of_its_own_cannot_be_given(name: str) -> None:
 
 
 def test_load_takes_the_template_of_the_file() -> None:
-    found = tiny_metadata(chat_template="x")  # written as tokenizer.ggml.chat_template: not the key
-    tokenizer = load_tokenizer(found)
-    assert load_chat_template(found, tokenizer).name == "chatml"
+    found = tiny_metadata(chat_template="{{ bos_token }}-{{ eos_token }}")
+    template = load_chat_template(found, load_tokenizer(found))
+    assert template.name == "file"
+    assert template.render([USER]) == "<|im_start|>-<|im_end|>"
+
+
+def test_load_without_a_template_takes_chatml() -> None:
+    found = tiny_metadata()
+    template = load_chat_template(found, load_tokenizer(found))
+    assert (template.name, template.source) == ("chatml", CHATML)
 
 
 def test_load_falls_back_to_chatml_only_with_its_markers() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,6 +51,7 @@ TEMPLATES = {
 }
 
 
+@cache
 def tokenizer_with_extras() -> Tokenizer:
     return tiny_tokenizer([(b"e", b"n"), (b"en", b"d")], extra=EXTRA, pre="smollm")
 

@@ -68,8 +68,9 @@ def test_sampling_takes_the_whole_range(name: str, value: Any) -> None:
     assert value is None or type(found) is kind
 
 
-def test_sampling_is_greedy_at_temperature_zero_alone() -> None:
+def test_sampling_is_greedy_at_temperature_zero_or_next_to_it() -> None:
     assert SamplingParams(temperature=0).is_greedy
+    assert SamplingParams(temperature=1e-50).is_greedy
     assert not SamplingParams(temperature=1e-6).is_greedy
 
 

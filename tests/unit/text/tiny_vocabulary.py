@@ -40,7 +40,7 @@ def string_array(texts: Iterable[str | bytes]) -> StringArray:
 
 
 def metadata(**values: object) -> Metadata:
-    """Metadata of `tokenizer.ggml.*` keys (type by the Python value)."""
+    """Metadata of `tokenizer.ggml.*` keys and the chat template (type by the Python value)."""
     entries = {}
     for key, value in values.items():
         if isinstance(value, StringArray):
@@ -53,7 +53,7 @@ def metadata(**values: object) -> Metadata:
             entry = Entry(ValueType.UINT32, None, value)
         else:
             entry = Entry(ValueType.STRING, None, str(value))
-        entries[f"tokenizer.ggml.{key}"] = entry
+        entries["tokenizer.chat_template" if key == "chat_template" else f"tokenizer.ggml.{key}"] = entry
     return Metadata(entries)
 
 
