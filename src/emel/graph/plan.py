@@ -79,7 +79,7 @@ class Plan:
     def ensure_arena(self) -> None:
         """Allocates the arena unless it is there; MemoryError when the system has not enough."""
         if self._arena is None:
-            self._arena = Memory(self.assembly.placement.n_bytes)
+            self._arena = Memory(self.assembly.placement.n_bytes, is_huge=True)
 
     def bind(self, batch: Batch) -> None:
         """Points the batch's record at the arena and all segments, and sets its counts."""

@@ -55,13 +55,14 @@ def address_of(buffer: Buffer) -> int:
 class Memory:
     """`n_bytes` of zeroed, page-aligned anonymous memory; pages cost nothing until they are touched.
 
-    Large ones ask for huge pages, which spare most of the address translation of a matrix product. `close` gives the
-    memory back at once, or with the last view of it where one is held.
+    With `is_huge` it asks for huge pages: fewer faults and address translations for what is used from end to end, wasted
+    memory for what is touched here and there. `close` gives the memory back at once, or with the last view of it where
+    one is held.
     """
 
     __slots__ = ("_map", "address", "n_bytes")
 
-    def __init__(self, n_bytes: int) -> None:
+    def __init__(self, n_bytes: int, *, is_huge: bool = False) -> None:
         if n_bytes < 1:
             raise ValueError(f"cannot allocate {n_bytes} bytes: at least 1 is needed")
         try:
@@ -70,7 +71,7 @@ class Memory:
             raise MemoryError(f"cannot allocate {n_bytes} bytes: {error}") from error
         self.n_bytes = n_bytes
         self.address = address_of(self._map)
-        if n_bytes >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        if is_huge and n_bytes >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
             try:
                 self._map.madvise(mmap.MADV_HUGEPAGE)
             except OSError:  # a kernel without huge pages: slower, not wrong

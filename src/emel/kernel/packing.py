@@ -95,7 +95,7 @@ def pack(pool: LanePool, matrices: Sequence[Matrix], vectors: Iterable[Vector] =
     """
     vectors = tuple(vectors)
     locations, total = _layout(matrices, vectors)
-    memory = Memory(max(total, 1))
+    memory = Memory(max(total, 1), is_huge=True)
     placed = {name: Location(memory.address + offset, n_bytes) for name, (offset, n_bytes) in locations.items()}
     if matrices:
         jobs = (_abi.PackJob * len(matrices))()

@@ -133,7 +133,7 @@ def test_processor_releases_its_results_although_extract_fails(
 def test_processor_reports_a_failed_allocation(
     machine: ProcessorMachine, plan: Plan, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_n_bytes: int) -> None:
+    def refuse(_n_bytes: int, *, is_huge: bool) -> None:
         raise MemoryError("cannot allocate 1 bytes")
 
     batch.add_token(1, 0, 0)

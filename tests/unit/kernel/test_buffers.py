@@ -35,8 +35,9 @@ def test_address_of_refuses_what_is_not_contiguous() -> None:
         address_of(5)  # type: ignore[arg-type]
 
 
-def test_memory_is_zeroed_aligned_and_writable() -> None:
-    memory = Memory(3 << 20)
+@pytest.mark.parametrize("is_huge", [False, True])
+def test_memory_is_zeroed_aligned_and_writable(is_huge: bool) -> None:
+    memory = Memory(3 << 20, is_huge=is_huge)
     assert memory.address % 4096 == 0
     view = memory.view("i", 64, 8)
     assert view.tolist() == [0, 0]
