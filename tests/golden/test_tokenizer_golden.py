@@ -11,11 +11,15 @@ import pytest
 from emel.gguf.file import open_gguf
 from emel.text.chat import load_chat_template
 from emel.text.chat_tokens import encode_chat
+from emel.text.pretokenizers import pre_tokenizer
+from emel.text.special import SpecialIds
 from emel.text.tokenizer import Tokenizer, load_tokenizer
+from emel.text.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.model
 
 DATA = Path(__file__).parent / "data"
+N_SHORT = 160
 CASES: list[dict[str, Any]] = json.loads((DATA / "tokenizer_smollm2.json").read_text(encoding="utf-8"))
 
 
@@ -33,6 +37,20 @@ def test_golden_tokenizer_agrees_with_llama_cpp_where_control_tokens_are_read(to
     for case in CASES:
         expected = case.get("ids_special", case["ids"])
         assert tokenizer.encode(case["text"], add_special=False, parse_special=True) == expected, case["text"]
+
+
+@pytest.mark.parametrize("name", ["default", "gpt-2", "llama-bpe", "qwen2"])
+def test_golden_pre_tokenizers_agree_with_llama_cpp(smollm2_path: Path, name: str) -> None:
+    metadata, pre = open_gguf(smollm2_path).metadata, pre_tokenizer(name)
+    tokens, merges = metadata.get_strings("tokenizer.ggml.tokens"), metadata.get_strings("tokenizer.ggml.merges")
+    types = metadata.get_ints("tokenizer.ggml.token_type")
+    vocabulary = Vocabulary(tokens, types, merges, ignore_merges=pre.ignore_merges)
+    tokenizer = Tokenizer(vocabulary, pre, SpecialIds())
+    short = [case for case in CASES if len(case["text"]) < N_SHORT]
+    assert sum(name in case.get("as", {}) for case in short) > 5
+    for case in short:
+        expected = case.get("as", {}).get(name, case["ids"])
+        assert tokenizer.encode(case["text"], add_special=False, parse_special=False) == expected, case["text"]
 
 
 def test_golden_tokenizer_gives_the_text_back(tokenizer: Tokenizer) -> None:
