@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -164,3 +165,23 @@ def test_run_interrupted_cancels_and_ends_with_130(tmp_path: Path, model: str) -
     assert process.returncode == 130
     assert err == b"emel: interrupted\n"
     assert '"ended": "cancelled"' in log.read_text()
+
+
+@pytest.mark.model
+def test_run_answers_with_the_real_engine(smollm2_path: Path, tmp_path: Path) -> None:
+    words = ("run", "-m", str(smollm2_path), "--temp", "0", "-n", "40", "What is the capital of France?")
+    outcome = run_emel(*words, folder=tmp_path)
+    assert outcome.code == 0
+    assert "Paris" in outcome.out
+    figures = r"\[\d+ prompt tokens at [\d.]+ tokens/s, \d+ tokens at [\d.]+ tokens/s, first token after [\d.]+ s.*\]\n"
+    assert re.fullmatch(figures, outcome.err)
+    assert run_emel(*words, "-t", "1", "--isa", "scalar", folder=tmp_path).out == outcome.out
+
+
+@pytest.mark.model
+def test_run_says_what_does_not_fit_the_context(smollm2_path: Path, tmp_path: Path) -> None:
+    outcome = run_emel("run", "-m", str(smollm2_path), "-c", "16", "-p", "word " * 50, folder=tmp_path)
+    assert (outcome.code, outcome.out) == (1, "")
+    error, hint = outcome.err.splitlines()
+    assert re.fullmatch(r"emel: error: the prompt has \d+ tokens, the context holds 16", error)
+    assert hint.startswith("hint: shorten it")

@@ -111,7 +111,7 @@ def resolve_model(model: str | os.PathLike[str], policy: FetchPolicy | None = No
         from emel.engine.hub_repository import fetch_from_repository
 
         return fetch_from_repository(text.removeprefix("hf:"), policy)
-    path = Path(text).expanduser()
+    path = _expand(text)
     if text and _is_file(path):
         return path
     if isinstance(model, str) and (builtin := find_builtin(text)):
@@ -180,6 +180,13 @@ def _kept(model: BuiltinModel, policy: FetchPolicy) -> Path | None:
         policy.notify(f"{path} is damaged; it will be replaced")
         return None
     return path
+
+
+def _expand(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # the home folder of a user there is not
+        return Path(text)
 
 
 def _is_file(path: Path) -> bool:

@@ -306,6 +306,7 @@ def test_existing_file_wins_without_any_fetch(tmp_path: Path, monkeypatch: pytes
         ("", "no model is called ''"),
         ("a/b", "no model file at 'a/b'"),
         ("gone.gguf", "no model file at 'gone.gguf'"),
+        ("~nobody-here/x.gguf", "no model file at '~nobody-here/x.gguf'"),
         ("/", "'/' is a folder; give the .gguf file itself"),
         ("x\0y", "no model is called 'x\\x00y'"),
         ("n" * 5000, "no model is called 'nnn"),

@@ -127,6 +127,7 @@ def emel(hub: Hub, home: Path, *words: str, **extra: str) -> subprocess.Complete
 def test_pull_fetches_from_the_hub(reference: str, name: str, hub: Hub, tmp_path: Path) -> None:
     done = emel(hub, tmp_path, "pull", reference, HF_TOKEN="hf_secret")
     assert done.returncode == 0, done.stderr
+    assert done.stderr == "emel: looking up owner/tiny on the hub\n"  # no progress where there is no terminal
     path = Path(done.stdout.rstrip("\n"))
     assert path.is_relative_to(tmp_path / "hf")
     assert path.name == name
