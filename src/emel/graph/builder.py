@@ -51,6 +51,7 @@ class GraphBuilder:
         self.n_vocab = n_vocab
         self._operations: list[Operation] = []
         self._values: list[Value] = []
+        self._written_in: list[int] = []  # value index -> layer
         self._weights: dict[str, Weight] = {}
         self._n_layers = 0
         self._n_kv_layers = 0
@@ -104,9 +105,12 @@ class GraphBuilder:
         )
 
     def _value(self, name: str, like: Value | None, width: int, form: Form = Form.F32) -> Value:
-        rows = like.rows if like is not None else Rows.TOKENS
+        return self._value_of(name, Rows.TOKENS if like is None else like.rows, width, form)
+
+    def _value_of(self, name: str, rows: Rows, width: int, form: Form) -> Value:
         value = Value(len(self._values), f"{name}.{self._segment}", rows, width, form)
         self._values.append(value)
+        self._written_in.append(self.layer)
         return value
 
     # ---- operations
@@ -130,22 +134,17 @@ class GraphBuilder:
         self._operations.append(Add(stream=stream, delta=delta, out=out, layer=self.layer, segment=self._segment))
         return out
 
-    def rms_norm(self, x: Value, weight: Weight, epsilon: float, *, layer: int | None = None) -> Value:
+    def rms_norm(self, x: Value, weight: Weight, epsilon: float) -> Value:
         """x normalised to a root mean square of 1, times `weight`.
 
-        The norm is where values that are not finite are noticed; `layer` is the layer that wrote x, if not this one.
+        A norm is where values that are not finite are noticed, so it names the layer that wrote x.
         """
         if weight.cols != x.width:
             raise GraphError(f"rms_norm of {x.width} values with a weight of {weight.cols} ({weight.name!r})")
         out = self._value("norm", x, x.width)
         self._operations.append(
             RmsNorm(
-                x=x,
-                weight=weight,
-                epsilon=epsilon,
-                out=out,
-                layer=self.layer if layer is None else layer,
-                segment=self._segment,
+                x=x, weight=weight, epsilon=epsilon, out=out, layer=self._written_in[x.index], segment=self._segment
             )
         )
         return out
@@ -219,8 +218,7 @@ class GraphBuilder:
 
     def gather(self, x: Value) -> Value:
         """(n_outputs, width): the rows of x whose logits are wanted; everything behind it works on those alone."""
-        out = Value(len(self._values), f"gathered.{self._segment}", Rows.OUTPUTS, x.width)
-        self._values.append(out)
+        out = self._value_of("gathered", Rows.OUTPUTS, x.width, Form.F32)
         self._operations.append(Gather(x=x, out=out, layer=self.layer, segment=self._segment))
         return out
 

@@ -163,7 +163,7 @@ def stores_before_it_attends(graph: Graph) -> Iterator[str]:
 
 
 def ascends(graph: Graph) -> Iterator[str]:
-    """Segments and layers never descend, and layers exist."""
+    """Segments never descend, and every layer named exists."""
     for (_, before), (where, operation) in pairwise(_numbered(graph)):
         if operation.segment < before.segment:
             yield f"{where} is in segment {operation.segment} after {before.segment}"

@@ -166,8 +166,7 @@ def build(parameters: Parameters, tensors: Mapping[str, TensorInfo]) -> Graph:
     for layer in range(p.n_layers):
         builder.begin_layer()
         block = f"blk.{layer}."
-        # What is not finite here came from the layer before.
-        h = builder.rms_norm(x, weights.vector(f"{block}attn_norm.weight"), p.norm_epsilon, layer=max(layer - 1, 0))
+        h = builder.rms_norm(x, weights.vector(f"{block}attn_norm.weight"), p.norm_epsilon)
         q, k, v = (weights.linear(h, block + name) for name in ("attn_q", "attn_k", "attn_v"))
         q = builder.rope_store(q, k, v, table, pairing=PAIRING)
         a = builder.attention(q, scale=p.head_dim**-0.5)
