@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import pty
+import select
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,3 +46,39 @@ def run_emel(
         [*program, *words], input=data, capture_output=True, timeout=60, check=False, env=environment(folder, extra)
     )
     return Outcome(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+
+
+class Terminal:
+    """The fake emel on a pseudo-terminal of its own session, so that Ctrl-C typed there is a real one."""
+
+    def __init__(self, folder: Path, words: list[str], extra: dict[str, str]) -> None:
+        self.ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [*FAKE, *words],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            env=environment(folder, {"TERM": "dumb", "FAKE_TERMINAL": "1", **extra}),
+        )
+        os.close(theirs)
+        self.seen = ""
+
+    def read_until(self, text: str) -> None:
+        deadline = time.monotonic() + 30
+        while text not in self.seen:
+            ready, _, _ = select.select([self.ours], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"{text!r} did not come; there is {self.seen!r}"
+            self.seen += os.read(self.ours, 4096).decode()
+        self.seen = self.seen.partition(text)[2]
+
+    def type(self, text: str) -> None:
+        os.write(self.ours, text.encode())
+
+    def end(self) -> int:
+        try:
+            return self.process.wait(timeout=30)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            os.close(self.ours)

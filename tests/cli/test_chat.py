@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import select
-import subprocess
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cli.process import FAKE, environment, run_emel
+from cli.process import FAKE, Terminal, run_emel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,42 +77,6 @@ def test_chat_goes_on_after_a_refused_request(tmp_path: Path, model: str) -> Non
 def test_chat_verbose_shows_figures(tmp_path: Path, model: str) -> None:
     _, err = talk("one\n", model, tmp_path, "-v")
     assert err.startswith("[5 prompt tokens at")
-
-
-class Terminal:
-    """emel chat on a pseudo-terminal of its own session, so that Ctrl-C typed there is a real one."""
-
-    def __init__(self, folder: Path, words: list[str], extra: dict[str, str]) -> None:
-        self.ours, theirs = pty.openpty()
-        self.process = subprocess.Popen(
-            [*FAKE, *words],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-            env=environment(folder, {"TERM": "dumb", "FAKE_TERMINAL": "1", **extra}),
-        )
-        os.close(theirs)
-        self.seen = ""
-
-    def read_until(self, text: str) -> None:
-        deadline = time.monotonic() + 30
-        while text not in self.seen:
-            ready, _, _ = select.select([self.ours], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, f"{text!r} did not come; there is {self.seen!r}"
-            self.seen += os.read(self.ours, 4096).decode()
-        self.seen = self.seen.partition(text)[2]
-
-    def type(self, text: str) -> None:
-        os.write(self.ours, text.encode())
-
-    def end(self) -> int:
-        try:
-            return self.process.wait(timeout=30)
-        finally:
-            self.process.kill()
-            self.process.wait()
-            os.close(self.ours)
 
 
 def test_chat_interrupt_stops_the_answer_and_not_the_program(tmp_path: Path, model: str) -> None:

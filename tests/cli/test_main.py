@@ -135,6 +135,16 @@ def test_failure_is_one_line_with_a_hint(words: list[str], error: str, hint: str
         assert hint in lines[1]
 
 
+def test_failure_sends_no_codes_of_a_name_to_the_terminal(tmp_path: Path) -> None:
+    outcome = run_emel("run", "--\x1b[2J", folder=tmp_path)
+    assert outcome.code == 2
+    assert "\x1b" not in outcome.err
+    outcome = run_emel("machines", "\x1b[2J\nx", folder=tmp_path)
+    assert outcome.code == 1
+    assert "\x1b" not in outcome.err
+    assert len(outcome.err.splitlines()) == 2
+
+
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     outcome = run_emel("run", "flurb", folder=tmp_path, extra={"EMEL_DEBUG": "1"})
     assert outcome.code == 1

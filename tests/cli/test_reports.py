@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cli.process import run_emel
+from cli.process import Terminal, run_emel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,6 +74,25 @@ def test_inspect_json_is_whole_and_agrees(model: str, tmp_path: Path) -> None:
     assert memory["kv_bytes"] == {"100": 2 * 7 * 16 * 2 * 16 * 2 * 2}
     full = json_of("inspect", model, "--full", folder=tmp_path)
     assert len(full["metadata"]["tokenizer.ggml.tokens"]["value"]) == 100
+
+
+def test_inspect_sends_no_codes_of_the_file_to_the_terminal(tmp_path: Path) -> None:
+    import gguf
+    import numpy as np
+
+    path = tmp_path / "codes.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_string("evil\x1b[2Jkey", "evil\x1b[2Jtext")
+    writer.add_array("evil.array", ["\x1b[2J"])
+    writer.add_tensor("evil\x1b[2Jtensor", np.zeros((2, 4), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    outcome = run_emel("inspect", str(path), folder=tmp_path)
+    assert outcome.code == 0
+    assert "\x1b" not in outcome.out
+    assert outcome.out.count("\\x1b[2J") == 4
 
 
 def test_inspect_of_what_is_no_model_is_one_line(tmp_path: Path) -> None:
@@ -160,6 +179,16 @@ def test_pull_shows_terms_and_declines_without_an_answer(tmp_path: Path) -> None
     assert "ai.google.dev/gemma/terms" in terms
     assert error == "emel: error: gemma3-270m was not fetched, because its terms were not accepted"
     assert hint == "hint: to accept them: emel pull gemma3-270m --yes"
+
+
+def test_pull_asks_on_a_terminal_and_takes_no_for_an_answer(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ["pull", "gemma3-270m"], {})
+    terminal.read_until("ai.google.dev/gemma/terms")
+    terminal.read_until("Do you accept these terms? [y/N] ")
+    terminal.type("\n")
+    terminal.read_until("emel: error: gemma3-270m was not fetched, because its terms were not accepted")
+    assert terminal.end() == 1
+    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.model

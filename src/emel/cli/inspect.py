@@ -49,12 +49,14 @@ def _write_tables(file: GgufFile, footprint: Footprint, *, full: bool) -> None:
     lines.append(f"metadata ({len(file.metadata)})")
     for key in file.metadata:
         value = _in_words(file.metadata[key], full=full)
-        lines.append(f"  {key}  {file.metadata.type_name(key)}  {value}")
+        lines.append(f"  {_printable(key)}  {file.metadata.type_name(key)}  {value}")
     lines += ["", f"tensors ({len(file.tensors)})"]
-    width = max((len(name) for name in file.tensors), default=0)
+    width = max((len(_printable(name)) for name in file.tensors), default=0)
     for tensor in file.tensors.values():
         shape = " x ".join(map(str, tensor.shape))
-        lines.append(f"  {tensor.name:{width}}  {tensor.type.name:<7}  {shape:>16}  {tensor.n_bytes:>13,} B")
+        lines.append(
+            f"  {_printable(tensor.name):{width}}  {tensor.type.name:<7}  {shape:>16}  {tensor.n_bytes:>13,} B"
+        )
     lines += ["", "memory"]
     lines.append(f"  weights in the file   {in_mb(footprint.file_bytes)}")
     if footprint.packed_bytes is not None:
@@ -95,6 +97,11 @@ def _write_json(file: GgufFile, footprint: Footprint, *, full: bool) -> None:
 def in_mb(n_bytes: float) -> str:
     """Bytes as megabytes (10^6), right-aligned."""
     return f"{n_bytes / 1e6:>10,.1f} MB"
+
+
+def _printable(name: str) -> str:
+    """A name from the file as it is, or quoted and escaped: a file must not send codes to the terminal."""
+    return name if name.isprintable() else repr(name)
 
 
 def _elements(value: Any, n_shown: int) -> list[Any]:

@@ -82,4 +82,5 @@ def abandon_stdout() -> None:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    """The text in one line, what cannot be printed escaped: names out of files must not control the terminal."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split()))

@@ -21,12 +21,20 @@ if TYPE_CHECKING:
 
 
 def cache_folder() -> Path:
-    """EMEL's part of the user's cache: $EMEL_CACHE, else $XDG_CACHE_HOME/emel, else ~/.cache/emel."""
+    """EMEL's part of the user's cache: $EMEL_CACHE, else $XDG_CACHE_HOME/emel, else ~/.cache/emel.
+
+    Raises ModelFetchError when none of them is known.
+    """
     if own := os.environ.get("EMEL_CACHE"):
         return Path(own).expanduser().absolute()
     shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
     # The XDG base directory specification: a relative path is invalid and ignored.
-    return (shared if shared.is_absolute() else Path.home() / ".cache") / "emel"
+    if shared.is_absolute():
+        return shared / "emel"
+    try:
+        return Path.home() / ".cache" / "emel"
+    except RuntimeError as error:
+        raise ModelFetchError("this user has no home folder to keep models in", hint="set EMEL_CACHE") from error
 
 
 def models_folder() -> Path:

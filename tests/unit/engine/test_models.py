@@ -286,6 +286,18 @@ def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytes
     assert models.models_folder() == tmp_path / "mine" / "models"
 
 
+def test_no_home_folder_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("EMEL_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(ModelFetchError, match="no home folder") as caught:
+        resolve_model("tiny", FetchPolicy(download=FakeIndex()))
+    assert caught.value.hint == "set EMEL_CACHE"
+
+
 def test_existing_file_wins_without_any_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = FakeIndex()
     monkeypatch.chdir(tmp_path)
