@@ -4,6 +4,8 @@ A graph is in single-assignment form: every `Value` is written by one operation.
 writes a new value and names the one whose storage it takes over (`in_place`); it may also spoil operands (`spoils`).
 An architecture file uses the operations as its paper writes them (an addition, a norm, one linear at a time); those
 marked *fused* below appear or change when graph/fuse.py rewrites the graph into what the kernels run.
+
+(Long because it is the whole vocabulary of graphs; there is no logic in it.)
 """
 
 from __future__ import annotations

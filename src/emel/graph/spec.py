@@ -2,6 +2,8 @@
 
 A rule is a generator of faults over the whole graph. GRAPH rules hold for what an architecture file builds and for
 what fusing makes of it; PLAN rules only for the latter. Each has a test that breaks it.
+
+(Long because it is all of them.)
 """
 
 from __future__ import annotations

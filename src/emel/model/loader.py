@@ -205,6 +205,7 @@ def check_description(description: ModelDescription) -> None:
 
 def _pack(description: ModelDescription, pool: LanePool) -> PackedWeights:
     file, architecture = description.file, description.architecture
+    file.prefetch()
     expected = architecture.expected_tensors(description.parameters)
     matrices = [
         Matrix(info.name, info.type, info.rows, info.cols, file.tensor_data(info.name))
