@@ -55,8 +55,8 @@ def address_of(buffer: Buffer) -> int:
 class Memory:
     """`n_bytes` of zeroed, page-aligned anonymous memory; pages cost nothing until they are touched.
 
-    With `is_huge` it asks for huge pages: fewer faults and address translations for what is used from end to end, wasted
-    memory for what is touched here and there. `close` gives the memory back at once, or with the last view of it where
+    With `is_huge` it asks for huge pages: fewer faults and address translations for what is used from end to end,
+    wasted memory for what is touched here and there. `close` gives the memory back at once, or with the last view of it where
     one is held.
     """
 
