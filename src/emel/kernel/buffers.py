@@ -56,8 +56,8 @@ class Memory:
     """`n_bytes` of zeroed, page-aligned anonymous memory; pages cost nothing until they are touched.
 
     With `is_huge` it asks for huge pages: fewer faults and address translations for what is used from end to end,
-    wasted memory for what is touched here and there. `close` gives the memory back at once, or with the last view of it where
-    one is held.
+    wasted memory for what is touched here and there. `close` gives the memory back at once, or with
+    the last view of it where one is held.
     """
 
     __slots__ = ("_map", "address", "n_bytes")
