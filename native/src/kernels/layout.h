@@ -1,9 +1,10 @@
 // The two memory layouts everything numeric agrees on.
 //
 // Packed weights: 16 consecutive rows of a matrix form a group, one vector lane per row. A group of a block
-// format holds, for all blocks of 32 columns, first the scales (16 float16 per scale kind and block), padded to
-// 64 bytes, then the quants (256 bytes per block of nibbles, 512 of bytes; see lanes/scalar.h). A group of a
-// float format holds 16 values per column. Missing rows of the last group are zero.
+// format is one sequence of units, read from end to end: a cache line of scales (16 float16 per block and kind of
+// scale: one block with scale and offset, or two blocks with a scale), then the quants of those blocks (256 bytes per
+// block of nibbles, 512 of bytes; see lanes/scalar.h). A group of a float format holds 16 values per column. Missing
+// rows of the last group and missing blocks of the last unit are zero.
 //
 // Quantised activations: one record per token, blocks of 32 values x = d * q, |q| <= 32512, q = 255 * high + low.
 // First the int8 high parts of all blocks, then their int8 low parts, then per block float32 scale d, float32
@@ -38,24 +39,37 @@ struct QuantizedLayout {
   constexpr size_t bytes() const { return round_up(half_sums_at() + 8 * n_blocks, kCacheLine); }
 };
 
-struct PackedLayout {
-  size_t quants_at;  // of a group; also the bytes of its scales, padded
-  size_t group_bytes;
-};
-
 constexpr size_t scale_kinds(uint32_t type) { return type == EMEL_TYPE_Q4_1 ? 2 : 1; }
 constexpr bool is_block_type(uint32_t type) {
   return type == EMEL_TYPE_Q4_0 || type == EMEL_TYPE_Q4_1 || type == EMEL_TYPE_Q8_0;
 }
 constexpr bool is_float_type(uint32_t type) { return type == EMEL_TYPE_F32 || type == EMEL_TYPE_F16; }
 
-constexpr PackedLayout packed_layout(uint32_t type, size_t cols) {
-  if (is_float_type(type)) {
-    return {0, round_up(cols * kRowsPerGroup * (type == EMEL_TYPE_F32 ? 4 : 2), kCacheLine)};
+// Where things lie in a group of a block type.
+struct BlockLayout {
+  size_t scale_bytes;  // of a block
+  size_t quant_bytes;  // of a block
+  size_t unit_blocks;
+  size_t unit_bytes;
+  constexpr explicit BlockLayout(uint32_t type)
+      : scale_bytes(scale_kinds(type) * kRowsPerGroup * 2),
+        quant_bytes(kRowsPerGroup * (type == EMEL_TYPE_Q8_0 ? 32 : 16)),
+        unit_blocks(kCacheLine / scale_bytes),
+        unit_bytes(kCacheLine + unit_blocks * quant_bytes) {}
+  constexpr size_t scales_at(size_t block) const {
+    return block / unit_blocks * unit_bytes + block % unit_blocks * scale_bytes;
   }
-  const size_t n_blocks = cols / kBlock;
-  const size_t quants_at = round_up(n_blocks * scale_kinds(type) * kRowsPerGroup * 2, kCacheLine);
-  return {quants_at, quants_at + n_blocks * kRowsPerGroup * (type == EMEL_TYPE_Q8_0 ? 32 : 16)};
+  constexpr size_t quants_at(size_t block) const {
+    return block / unit_blocks * unit_bytes + kCacheLine + block % unit_blocks * quant_bytes;
+  }
+  constexpr size_t group_bytes(size_t n_blocks) const {
+    return (n_blocks + unit_blocks - 1) / unit_blocks * unit_bytes;
+  }
+};
+
+constexpr size_t group_bytes(uint32_t type, size_t cols) {
+  if (is_float_type(type)) return round_up(cols * kRowsPerGroup * (type == EMEL_TYPE_F32 ? 4 : 2), kCacheLine);
+  return BlockLayout(type).group_bytes(cols / kBlock);
 }
 
 // A KV block of one layer holds per kv head: keys (head_dim, 16 tokens), then values (16 tokens, padded head_dim),

@@ -19,9 +19,8 @@ struct I32 {
   __m256i lo, hi;
 };
 
-// Tile shapes that fit the register file: tokens per tile, row groups per single-token step.
+// Tile shapes that fit the register file: tokens per tile of block weights.
 constexpr int kTileTokens = 2;
-constexpr int kSingleGroups = 1;
 constexpr int kFloatTokens = 1;  // tokens per tile with float weights
 constexpr int kScoreRows = 4;  // query rows per tile of attention scores
 constexpr int kValueRows = 2;  // query rows and vectors of a head per tile of attention values
@@ -198,6 +197,18 @@ EMEL_INLINE void dot_q8(const uint8_t* w, const int8_t* a, size_t low_at, size_t
   add_plane_q8<T>(w, a, stride, out);
   times_radix<T>(out);
   add_plane_q8<T>(w, a + low_at, stride, out);
+}
+
+// One token.
+EMEL_INLINE I32 dot_q4_single(const uint8_t* w, const int8_t* a, size_t low_at) {
+  I32 out[1];
+  dot_q4<1>(w, a, low_at, 0, out);
+  return out[0];
+}
+EMEL_INLINE I32 dot_q8_single(const uint8_t* w, const int8_t* a, size_t low_at) {
+  I32 out[1];
+  dot_q8<1>(w, a, low_at, 0, out);
+  return out[0];
 }
 
 }  // namespace

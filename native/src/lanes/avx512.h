@@ -15,9 +15,8 @@ namespace {
 using F32 = __m512;
 using I32 = __m512i;
 
-// Tile shapes that fit the register file: tokens per tile, row groups per single-token step.
+// Tile shapes that fit the register file: tokens per tile of block weights.
 constexpr int kTileTokens = 8;
-constexpr int kSingleGroups = 4;
 constexpr int kFloatTokens = 4;  // tokens per tile with float weights
 constexpr int kScoreRows = 8;  // query rows per tile of attention scores
 constexpr int kValueRows = 4;  // query rows and vectors of a head per tile of attention values
@@ -71,29 +70,35 @@ EMEL_INLINE I32 broadcast_four(const int8_t* a) {
   return _mm512_set1_epi32(word);
 }
 
+// Keeps the compiler from gathering each token's products into one dependent chain.
+template <int T>
+EMEL_INLINE void keep_order(I32 (&out)[T]) {
+#pragma unroll
+  for (int t = 0; t < T; ++t) __asm__ volatile("" : "+v"(out[t]));
+}
+
+template <int T>
+EMEL_INLINE void add_plane(const I32 (&weights_u8x64)[8], const int8_t* a, size_t stride, I32 (&out)[T]) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+#pragma unroll
+    for (int t = 0; t < T; ++t) {
+      out[t] = _mm512_dpbusd_epi32(out[t], weights_u8x64[j], broadcast_four(a + t * stride + 4 * j));
+    }
+    keep_order<T>(out);
+  }
+}
+
 // Both planes against eight vectors of four elements each.
 template <int T>
 EMEL_INLINE void dot_planes(const I32 (&weights_u8x64)[8], const int8_t* a, size_t low_at, size_t stride,
                             I32 (&out)[T]) {
 #pragma unroll
   for (int t = 0; t < T; ++t) out[t] = _mm512_setzero_si512();
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-#pragma unroll
-    for (int t = 0; t < T; ++t) {
-      out[t] = _mm512_dpbusd_epi32(out[t], weights_u8x64[j], broadcast_four(a + t * stride + 4 * j));
-    }
-  }
+  add_plane<T>(weights_u8x64, a, stride, out);
 #pragma unroll
   for (int t = 0; t < T; ++t) out[t] = _mm512_sub_epi32(_mm512_slli_epi32(out[t], 8), out[t]);
-  a += low_at;
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-#pragma unroll
-    for (int t = 0; t < T; ++t) {
-      out[t] = _mm512_dpbusd_epi32(out[t], weights_u8x64[j], broadcast_four(a + t * stride + 4 * j));
-    }
-  }
+  add_plane<T>(weights_u8x64, a + low_at, stride, out);
 }
 template <int T>
 EMEL_INLINE void dot_q4(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
@@ -113,6 +118,36 @@ EMEL_INLINE void dot_q8(const uint8_t* w, const int8_t* a, size_t low_at, size_t
 #pragma unroll
   for (int j = 0; j < 8; ++j) weights_u8x64[j] = _mm512_loadu_si512(w + 64 * j);
   dot_planes<T>(weights_u8x64, a, low_at, stride, out);
+}
+
+// One token: the planes in chains of their own, so that neither waits for the other.
+struct Chains {
+  I32 high = _mm512_setzero_si512();
+  I32 low = _mm512_setzero_si512();
+};
+EMEL_INLINE void add_vector(Chains& sums, I32 weights_u8x64, const int8_t* a, size_t low_at) {
+  sums.high = _mm512_dpbusd_epi32(sums.high, weights_u8x64, broadcast_four(a));
+  sums.low = _mm512_dpbusd_epi32(sums.low, weights_u8x64, broadcast_four(a + low_at));
+}
+EMEL_INLINE I32 join_planes(const Chains& sums) {
+  return _mm512_add_epi32(_mm512_sub_epi32(_mm512_slli_epi32(sums.high, 8), sums.high), sums.low);
+}
+EMEL_INLINE I32 dot_q4_single(const uint8_t* w, const int8_t* a, size_t low_at) {
+  const I32 low_mask = _mm512_set1_epi8(15);
+  Chains sums;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const I32 both_u8x64 = _mm512_loadu_si512(w + 64 * j);
+    add_vector(sums, _mm512_and_si512(both_u8x64, low_mask), a + 4 * j, low_at);
+    add_vector(sums, _mm512_and_si512(_mm512_srli_epi16(both_u8x64, 4), low_mask), a + 16 + 4 * j, low_at);
+  }
+  return join_planes(sums);
+}
+EMEL_INLINE I32 dot_q8_single(const uint8_t* w, const int8_t* a, size_t low_at) {
+  Chains sums;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) add_vector(sums, _mm512_loadu_si512(w + 64 * j), a + 4 * j, low_at);
+  return join_planes(sums);
 }
 
 }  // namespace

@@ -54,8 +54,8 @@ emel_status check_shape(uint32_t type, uint64_t rows, uint64_t cols, SourceBlock
 
 uint64_t n_groups(uint64_t rows) { return (rows + kRowsPerGroup - 1) / kRowsPerGroup; }
 
-void pack_block_row(const emel_pack_job& job, const PackedLayout& layout, const uint8_t* row, size_t lane,
-                    uint8_t* group) {
+void pack_block_row(const emel_pack_job& job, const uint8_t* row, size_t lane, uint8_t* group) {
+  const BlockLayout layout(job.type);
   const size_t n_blocks = job.cols / kBlock;
   const size_t kinds = scale_kinds(job.type);
   const bool bytes = job.type == EMEL_TYPE_Q8_0;
@@ -64,9 +64,9 @@ void pack_block_row(const emel_pack_job& job, const PackedLayout& layout, const 
   for (size_t b = 0; b < n_blocks; ++b) {
     const uint8_t* block = row + b * (2 * kinds + quant_bytes);
     for (size_t kind = 0; kind < kinds; ++kind) {
-      memcpy(group + ((b * kinds + kind) * kRowsPerGroup + lane) * 2, block + 2 * kind, 2);
+      memcpy(group + layout.scales_at(b) + (kind * kRowsPerGroup + lane) * 2, block + 2 * kind, 2);
     }
-    uint8_t* quants = group + layout.quants_at + b * kRowsPerGroup * quant_bytes + lane * 4;
+    uint8_t* quants = group + layout.quants_at(b) + lane * 4;
     for (size_t word = 0; word < quant_bytes / 4; ++word) {
       uint32_t four;
       memcpy(&four, block + 2 * kinds + 4 * word, 4);
@@ -79,12 +79,12 @@ void pack_block_row(const emel_pack_job& job, const PackedLayout& layout, const 
 void pack_group(const emel_pack_job& job, uint64_t index) {
   SourceBlock block{};
   source_block(job.type, &block);
-  const PackedLayout layout = packed_layout(job.type, job.cols);
+  const size_t n_group_bytes = group_bytes(job.type, job.cols);
   const size_t row_bytes = job.cols / block.elements * block.bytes;
-  uint8_t* group = static_cast<uint8_t*>(job.dst) + index * layout.group_bytes;
+  uint8_t* group = static_cast<uint8_t*>(job.dst) + index * n_group_bytes;
   const uint64_t first = index * kRowsPerGroup;
   const size_t n_rows = job.rows - first < kRowsPerGroup ? job.rows - first : kRowsPerGroup;
-  if (n_rows < kRowsPerGroup) memset(group, 0, layout.group_bytes);
+  if (n_rows < kRowsPerGroup || is_block_type(job.type)) memset(group, 0, n_group_bytes);
   for (size_t lane = 0; lane < n_rows; ++lane) {
     const uint8_t* row = static_cast<const uint8_t*>(job.src) + (first + lane) * row_bytes;
     if (is_float_type(job.type)) {
@@ -92,7 +92,7 @@ void pack_group(const emel_pack_job& job, uint64_t index) {
         memcpy(group + (k * kRowsPerGroup + lane) * block.bytes, row + k * block.bytes, block.bytes);
       }
     } else {
-      pack_block_row(job, layout, row, lane, group);
+      pack_block_row(job, row, lane, group);
     }
   }
 }
@@ -157,8 +157,7 @@ void dequantize_block(uint32_t type, const uint8_t* block, float* out) {
 }  // namespace
 
 void unpack_row(uint32_t type, const uint8_t* packed, size_t cols, size_t row, float* out) {
-  const PackedLayout layout = packed_layout(type, cols);
-  const uint8_t* group = packed + row / kRowsPerGroup * layout.group_bytes;
+  const uint8_t* group = packed + row / kRowsPerGroup * group_bytes(type, cols);
   const size_t lane = row % kRowsPerGroup;
   if (is_float_type(type)) {
     for (size_t k = 0; k < cols; ++k) {
@@ -174,15 +173,16 @@ void unpack_row(uint32_t type, const uint8_t* packed, size_t cols, size_t row, f
     return;
   }
   // Put the block together again as GGUF has it; then there is one definition of every format's values.
+  const BlockLayout layout(type);
   const size_t kinds = scale_kinds(type);
-  const size_t quant_bytes = type == EMEL_TYPE_Q8_0 ? 32 : 16;
+  const size_t quant_bytes = layout.quant_bytes / kRowsPerGroup;
   const uint32_t flip = type == EMEL_TYPE_Q8_0 ? 0x80808080u : 0u;
   for (size_t b = 0; b < cols / kBlock; ++b) {
     uint8_t block[36];
     for (size_t kind = 0; kind < kinds; ++kind) {
-      memcpy(block + 2 * kind, group + ((b * kinds + kind) * kRowsPerGroup + lane) * 2, 2);
+      memcpy(block + 2 * kind, group + layout.scales_at(b) + (kind * kRowsPerGroup + lane) * 2, 2);
     }
-    const uint8_t* quants = group + layout.quants_at + b * kRowsPerGroup * quant_bytes + lane * 4;
+    const uint8_t* quants = group + layout.quants_at(b) + lane * 4;
     for (size_t word = 0; word < quant_bytes / 4; ++word) {
       uint32_t four;
       memcpy(&four, quants + word * 64, 4);
@@ -200,7 +200,7 @@ emel_status emel_pack_size(uint32_t type, uint64_t rows, uint64_t cols, uint64_t
   emel::SourceBlock block{};
   const emel_status status = emel::check_shape(type, rows, cols, &block);
   if (status != EMEL_OK) return status;
-  *n_bytes = emel::n_groups(rows) * emel::packed_layout(type, cols).group_bytes;
+  *n_bytes = emel::n_groups(rows) * emel::group_bytes(type, cols);
   return EMEL_OK;
 }
 
