@@ -44,7 +44,6 @@ def estimate(file: GgufFile, contexts: Sequence[int] | None = None) -> Footprint
 
 
 def _packed_bytes(file: GgufFile) -> tuple[int | None, tuple[str, ...]]:
-    from emel._native import NativeError
     from emel.kernel.sizes import packed_bytes
 
     total, refused = 0, set()
@@ -54,7 +53,7 @@ def _packed_bytes(file: GgufFile) -> tuple[int | None, tuple[str, ...]]:
             continue
         try:
             total += packed_bytes(tensor.type, tensor.rows, tensor.cols)
-        except NativeError:
+        except RuntimeError:
             refused.add(tensor.type.name)
     return (None if refused else total), tuple(sorted(refused))
 

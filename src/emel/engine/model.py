@@ -84,7 +84,7 @@ class Model:
     # ---- text
 
     def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """Token ids. add_special: a begin token if the model wants one; parse_special: control tokens are recognised."""
+        """Token ids. add_special: a begin token if the model wants one; parse_special: control tokens are read."""
         return self._open().tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
     def detokenize(self, token_ids: Sequence[int]) -> str:
@@ -106,9 +106,13 @@ class Model:
         return self._request(self.tokenize(prompt), sampling).chunks()
 
     @overload
-    def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: Literal[False] = ..., **sampling: Any) -> Completion: ...  # noqa: E501
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], *, stream: Literal[False] = ..., **sampling: Any
+    ) -> Completion: ...  # noqa: E501
     @overload
-    def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: Literal[True], **sampling: Any) -> Iterator[Chunk]: ...  # noqa: E501
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], *, stream: Literal[True], **sampling: Any
+    ) -> Iterator[Chunk]: ...  # noqa: E501
     def chat(
         self, messages: Sequence[Mapping[str, Any]], *, stream: bool = False, **sampling: Any
     ) -> Completion | Iterator[Chunk]:

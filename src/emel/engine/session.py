@@ -74,9 +74,7 @@ class Session:
         )
         self.batch = Batch(capacity, self.n_vocab, self.cache.binding)
         self._opened.append(self.batch)
-        self.graph = ReservedGraph(
-            self.model.build, self.model.weights, capacity, pool=self.pool, route=self.route.isa
-        )
+        self.graph = ReservedGraph(self.model.build, self.model.weights, capacity, pool=self.pool, route=self.route.isa)
         self._opened.append(self.graph)
         self.tokenizer: Tokenizer = load_tokenizer(self.model.metadata)
 

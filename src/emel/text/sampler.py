@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Sampler:
-    """Chooses tokens by `params`, whose seed must be set unless they are greedy. One request's; one thread at a time."""
+    """Chooses the tokens of one request by `params`, whose seed must be set unless they are greedy."""
 
     __slots__ = ("_native",)
 
