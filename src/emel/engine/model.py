@@ -108,11 +108,11 @@ class Model:
     @overload
     def chat(
         self, messages: Sequence[Mapping[str, Any]], *, stream: Literal[False] = ..., **sampling: Any
-    ) -> Completion: ...  # noqa: E501
+    ) -> Completion: ...
     @overload
     def chat(
         self, messages: Sequence[Mapping[str, Any]], *, stream: Literal[True], **sampling: Any
-    ) -> Iterator[Chunk]: ...  # noqa: E501
+    ) -> Iterator[Chunk]: ...
     def chat(
         self, messages: Sequence[Mapping[str, Any]], *, stream: bool = False, **sampling: Any
     ) -> Completion | Iterator[Chunk]:
