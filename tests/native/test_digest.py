@@ -1,0 +1,70 @@
+"""The numerics contract in one picture: every kernel, on every route and any number of lanes, prints the same digests."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LANES = (1, 2, 3, 5, 8)
+LEAST_CASES = 400
+ALIKE = {"attention_1_1_halves 64 0 1"}  # one key at position 0: whatever the pairing, the output is its value
+
+
+def run_digest(build: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([build / "native/emel_digest", *arguments], capture_output=True, text=True)
+
+
+def digest_text(build: Path, route: str, n_lanes: int) -> str:
+    done = run_digest(build, route, str(n_lanes))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_digests_are_the_same_text_on_every_route_and_any_lanes(native_build: Path, routes: dict[str, int]) -> None:
+    cases = list(itertools.product(routes, LANES))
+    with ThreadPoolExecutor(2) as executor:
+        texts = dict(zip(cases, executor.map(lambda case: digest_text(native_build, *case), cases), strict=True))
+    specification = texts["scalar", 1].splitlines()
+    assert len(specification) > LEAST_CASES
+    for case, text in texts.items():
+        differing = [(a, b) for a, b in zip(specification, text.splitlines(), strict=True) if a != b]
+        assert not differing, f"{case}: {differing[:3]}"
+    assert_digests_say_something(specification)
+
+
+def assert_digests_say_something(lines: list[str]) -> None:
+    """No two cases share a digest, as cases that compute nothing would; argmax prints its index in a digest's stead."""
+    digests = {}
+    indices = set()
+    for line in lines:
+        name, *numbers, digest = line.split()
+        assert re.fullmatch("[0-9a-f]{16}", digest), line
+        if name == "argmax":
+            indices.add(numbers[1])
+        elif line.removesuffix(f" {digest}") not in ALIKE:
+            assert digest not in digests, f"{line} has the digest of {digests[digest]}"
+            digests[digest] = line
+    assert len(indices) > LEAST_CASES // 40
+    assert {line.split()[0] for line in lines} >= {"quantize", "gated", "rms_norm", "argmax", "matmul_2", "matmul_8"}
+
+
+def test_digest_program_lists_the_routes_of_this_machine(native_build: Path, routes: dict[str, int]) -> None:
+    for arguments in ((), ("scalar",), ("scalar", "0"), ("avx_vnni", "1"), ("nothing", "1"), ("scalar", "1", "1")):
+        done = run_digest(native_build, *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"usage: emel_digest ROUTE LANES; routes here: {' '.join(routes)}\n"
+
+
+def test_digest_program_says_why_it_cannot_run(native_build: Path) -> None:
+    done = run_digest(native_build, "scalar", "100000")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "emel_digest: pool: 100000 lanes; allowed are 1 to 256\n"
