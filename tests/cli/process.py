@@ -75,6 +75,15 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.ours, text.encode())
 
+    def interrupt_prompt(self, reply: str) -> None:
+        """Types Ctrl-C at a prompt until `reply` comes: one between prompt and read waits, in Python, for the next."""
+        for _ in range(30):
+            self.type("\x03")
+            ready, _, _ = select.select([self.ours], [], [], 1.0)
+            if ready:
+                break
+        self.read_until(reply)
+
     def end(self) -> int:
         try:
             return self.process.wait(timeout=30)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def write_answer(chunks: Iterator[Chunk], received: list[str]) -> Completion | None:
     """Writes every piece as it comes, and a line break at the end unless the text has one.
 
-    The pieces are also appended to `received`, which so holds what was written when the answer is stopped: by Ctrl-C,
+    The pieces are also appended to `received`, which so holds what there was when the answer is stopped: by Ctrl-C,
     or by a reader that went away. Either way the iterator is closed, which cancels the request.
     """
     completion = None
@@ -28,8 +28,8 @@ def write_answer(chunks: Iterator[Chunk], received: list[str]) -> Completion | N
             for chunk in chunks:
                 completion = chunk.completion
                 if chunk.text:
+                    received.append(chunk.text)  # first: an interrupt must not lose what a person has read
                     write_out(chunk.text)
-                    received.append(chunk.text)
         except KeyboardInterrupt:
             if sys.stdout.isatty():
                 write_out("\n")

@@ -49,6 +49,11 @@ class Conversation:
         head = [] if self.system is None else [{"role": "system", "content": self.system}]
         return [*head, *self.turns]
 
+    def drop_unanswered(self) -> None:
+        """Takes back a last message of the user that got no answer: a template may refuse two in a row."""
+        if self.turns and self.turns[-1]["role"] == "user":
+            self.turns.pop()
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Reads, answers, repeats, until the input ends."""
@@ -66,14 +71,25 @@ def run(arguments: argparse.Namespace) -> int:
             _load_line_editor()
             if not arguments.quiet:
                 say_note("/help lists the commands, Ctrl-D ends")
-        while (line := _next_line(interactive=interactive)) is not None:
-            text = line.strip()
-            if text.startswith("/") and not text.startswith("//"):
-                if not _obey(text, conversation):
+        while True:
+            try:
+                line = _next_line(interactive=interactive)
+                if line is None or not _take_turn(model, conversation, line.strip(), arguments):
                     break
-            elif text:
-                _answer(model, conversation, text.removeprefix("/") if text.startswith("//") else text, arguments)
+            except KeyboardInterrupt:  # between two places that expect it, as a second one in a row can be
+                if not interactive:
+                    raise
+                conversation.drop_unanswered()
     return 0
+
+
+def _take_turn(model: Model, conversation: Conversation, text: str, arguments: argparse.Namespace) -> bool:
+    """Obeys a command or answers a message; False when the conversation is over."""
+    if text.startswith("/") and not text.startswith("//"):
+        return _obey(text, conversation)
+    if text:
+        _answer(model, conversation, text.removeprefix("/") if text.startswith("//") else text, arguments)
+    return True
 
 
 def _answer(model: Model, conversation: Conversation, text: str, arguments: argparse.Namespace) -> None:
@@ -92,7 +108,7 @@ def _answer(model: Model, conversation: Conversation, text: str, arguments: argp
         completion = None
         say_note("(stopped)")
     except (RequestError, ChatTemplateError) as error:
-        conversation.turns.pop()
+        conversation.drop_unanswered()
         say_error(str(error), "/reset forgets the conversation so far")
         return
     conversation.turns.append({"role": "assistant", "content": "".join(received)})
