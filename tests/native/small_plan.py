@@ -64,7 +64,7 @@ class SmallPlan:
     """See the file's header. Arrays the library points into are kept alive here."""
 
     def __init__(self, isa: int = SCALAR, **desc: int) -> None:
-        self.desc = abi.PlanDesc(max_tokens=1, max_outputs=1, max_sequences=1, n_vocab=8, isa=isa)
+        self.desc = abi.PlanDesc(max_tokens=1, max_outputs=1, max_sequences=1, n_blocks=8, n_vocab=8, isa=isa)
         for name, value in desc.items():
             setattr(self.desc, name, value)
         self.ops: list[abi.Op] = []

@@ -1,0 +1,229 @@
+"""Matrix products against float64 on the dequantised weights, within what rounding the activations can do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from emel._native import LIBRARY
+from emel._native.abi import LOGITS, OpFlag, OpKind
+from emel.kernel.pool import LanePool
+from emel.tensor.types import TensorType
+from native.activations import MOST_QUANTUM, quantized
+from native.small_plan import SmallPlan, quantized_rows
+
+BLOCK_TYPES = (TensorType.Q4_0, TensorType.Q4_1, TensorType.Q8_0)
+FLOAT_TYPES = (TensorType.F16, TensorType.F32)
+ROWS = (1, 15, 16, 17, 37)
+TOKENS = (1, 2, 3, 7, 8, 9, 17)
+BLOCK_COLUMNS = (32, 64, 96, 160, 576)
+FLOAT_COLUMNS = (1, 2, 3, 4, 5, 7, 30, 64, 100)
+QUANTUM = 0.505 / MOST_QUANTUM  # largest error of an activation, of its block's largest magnitude
+EPSILON = 2.0**-24  # half a unit in the last place of float32
+
+Array = NDArray[np.float32]
+
+
+class Product:
+    """x . weights^T + bias by a plan of one MATMUL, with a QUANTIZE before it for block types."""
+
+    def __init__(self, type_: TensorType, weights: Array, bias: Array | None, max_tokens: int) -> None:
+        self.type, self.bias, self.max_tokens = type_, bias, max_tokens
+        self.raw, self.meant = quantized_rows(weights, type_)
+        self.rows, self.cols = weights.shape
+
+    def run(self, x: Array, isa: int, pool: LanePool) -> Array:
+        n_tokens = len(x)
+        with SmallPlan(isa, max_tokens=self.max_tokens) as plan:
+            source = plan.place(self.max_tokens * self.cols * 4)
+            out = plan.place(self.max_tokens * self.rows * 4)
+            operand = source
+            if self.type.is_quantized:
+                operand = plan.place(self.max_tokens * LIBRARY.emel_quantized_bytes(self.cols))
+                plan.add(OpKind.QUANTIZE, in_=[source], out=[operand], dim=[self.cols])
+            op = plan.add(OpKind.MATMUL, in_=[operand], out=[out], dim=[self.cols, 1])
+            op.weight[0] = plan.matrix(pool, self.type, self.raw, self.rows, self.cols)
+            if self.bias is not None:
+                op.weight[4] = plan.vector(self.bias)
+            plan.create()
+            plan.write(source, x)
+            plan.run(pool, n_tokens)
+            return plan.read(out, (n_tokens, self.rows))
+
+    def exact(self, x: Array) -> NDArray[np.float64]:
+        product = x.astype(np.float64) @ self.meant.T
+        return product if self.bias is None else product + self.bias
+
+    def tolerance(self, x: Array) -> NDArray[np.float64]:
+        """What rounding activations and adding in float32 may do to each output."""
+        size = np.abs(self.meant)
+        added = EPSILON * (self.cols + 3) * (np.abs(x).astype(np.float64) @ size.T + np.abs(self.exact(x)))
+        if not self.type.is_quantized:
+            return added
+        amax = np.abs(x).reshape(len(x), -1, 32).max(axis=2).astype(np.float64)
+        return added + QUANTUM * amax @ size.reshape(self.rows, -1, 32).sum(axis=2).T
+
+
+def random_product(type_: TensorType, rows: int, cols: int) -> Product:
+    rng = np.random.default_rng(rows * 1000 + cols)
+    bias = rng.standard_normal(rows).astype(np.float32) if rows % 2 else None
+    return Product(type_, rng.standard_normal((rows, cols)).astype(np.float32), bias, max(TOKENS))
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("type_", BLOCK_TYPES + FLOAT_TYPES)
+def test_matmul_is_near_float64_on_every_route(
+    type_: TensorType, rows: int, routes: dict[str, int], lanes: dict[int, LanePool]
+) -> None:
+    for cols in BLOCK_COLUMNS if type_.is_quantized else FLOAT_COLUMNS:
+        product = random_product(type_, rows, cols)
+        x = np.random.default_rng(cols).standard_normal((max(TOKENS), cols)).astype(np.float32)
+        specification = product.run(x, routes["scalar"], lanes[1])
+        assert (np.abs(specification - product.exact(x)) <= product.tolerance(x)).all(), cols
+        for n_tokens in TOKENS:
+            for isa in routes.values():
+                got = product.run(x[:n_tokens], isa, lanes[3 if n_tokens % 2 else 1])
+                assert np.array_equal(got, specification[:n_tokens]), (cols, n_tokens, isa)
+
+
+@pytest.mark.parametrize("type_", BLOCK_TYPES)
+def test_matmul_is_exact_where_nothing_rounds(
+    type_: TensorType, routes: dict[str, int], lanes: dict[int, LanePool]
+) -> None:
+    """Whole activations with the largest quantum for their largest, weights that the format holds: sums below 2^24."""
+    rng = np.random.default_rng(5)
+    weights = rng.integers(-8, 8, (33, 32)).astype(np.float32)
+    weights[:, 0], weights[:, 1] = (-127 if type_ is TensorType.Q8_0 else -8), 7  # the extremes fix the scale to 1
+    x = rng.integers(-9, 10, (5, 32)).astype(np.float32)
+    x[:, 3] = MOST_QUANTUM * rng.choice([-1, 1], 5)
+    product = Product(type_, weights, None, 5)
+    assert np.array_equal(product.meant, weights)
+    for isa in routes.values():
+        assert np.array_equal(product.run(x, isa, lanes[1]), x @ weights.T)
+
+
+@pytest.mark.parametrize("type_", BLOCK_TYPES)
+def test_matmul_holds_the_largest_quanta(type_: TensorType, routes: dict[str, int], lanes: dict[int, LanePool]) -> None:
+    """Every activation and every quant at its end: the integers must not overflow or saturate on any route."""
+    for sign in (1, -1):
+        weights = np.full((16, 64), 7.0, np.float32)
+        weights[:, ::32] = -8.0 if type_ is not TensorType.Q8_0 else -7.0
+        product = Product(type_, weights, None, 8)
+        x = np.full((8, 64), sign * 3.0, np.float32)
+        specification = product.run(x, routes["scalar"], lanes[1])
+        assert (np.abs(specification - product.exact(x)) <= product.tolerance(x)).all()
+        for isa in routes.values():
+            assert np.array_equal(product.run(x, isa, lanes[1]), specification)
+            assert np.array_equal(product.run(x[:1], isa, lanes[1]), specification[:1])
+
+
+@pytest.mark.parametrize("type_", [TensorType.Q4_1, TensorType.F16])
+def test_matmul_of_parts_shares_the_work_and_keeps_them_apart(
+    type_: TensorType, routes: dict[str, int], lanes: dict[int, LanePool]
+) -> None:
+    shapes, cols, n_tokens = (17, 5, 48, 1), 96, 3
+    products = [random_product(type_, rows, cols) for rows in shapes]
+    x = np.random.default_rng(3).standard_normal((n_tokens, cols)).astype(np.float32)
+    expected = [product.run(x, routes["scalar"], lanes[1]) for product in products]
+    for isa in routes.values():
+        with SmallPlan(isa, max_tokens=n_tokens) as plan:
+            source = plan.place(x.nbytes)
+            operand = plan.place(n_tokens * LIBRARY.emel_quantized_bytes(cols)) if type_.is_quantized else source
+            if type_.is_quantized:
+                plan.add(OpKind.QUANTIZE, in_=[source], out=[operand], dim=[cols])
+            outs = [plan.place(n_tokens * rows * 4) for rows in shapes]
+            op = plan.add(OpKind.MATMUL, in_=[operand], out=outs, dim=[cols, len(shapes)])
+            for index, product in enumerate(products):
+                op.weight[index] = plan.matrix(lanes[1], type_, product.raw, product.rows, cols)
+                if product.bias is not None:
+                    op.weight[4 + index] = plan.vector(product.bias)
+            plan.create()
+            plan.write(source, x)
+            plan.run(lanes[3], n_tokens)
+            for out, rows, wanted in zip(outs, shapes, expected, strict=True):
+                assert np.array_equal(plan.read(out, (n_tokens, rows)), wanted)
+
+
+def test_matmul_writes_nothing_behind_its_rows(routes: dict[str, int], lanes: dict[int, LanePool]) -> None:
+    for isa in routes.values():
+        with SmallPlan(isa, max_tokens=3) as plan:
+            source, out = plan.place(3 * 40 * 4), plan.place(3 * 5 * 4)
+            op = plan.add(OpKind.MATMUL, in_=[source], out=[out], dim=[40, 1])
+            op.weight[0] = plan.matrix(lanes[1], TensorType.F32, np.ones((5, 40), np.float32).tobytes(), 5, 40)
+            plan.create()
+            plan.write(source, np.ones((3, 40)))
+            plan.arena[out:] = 0xEE
+            plan.run(lanes[1], 3)
+            assert (plan.read(out, (3, 5)) == 40).all()
+            assert (plan.arena[out + 3 * 5 * 4 :] == 0xEE).all()
+
+
+def logits_plan(isa: int, pool: LanePool, rows: Array, vocabulary: Array) -> tuple[Array, list[int]]:
+    """Logits and argmax of output rows by MATMUL into the batch's logits and ARGMAX."""
+    n, (n_vocab, cols) = len(rows), vocabulary.shape
+    with SmallPlan(isa, max_tokens=n, max_outputs=n, n_vocab=n_vocab) as plan:
+        source = plan.place(rows.nbytes)
+        op = plan.add(OpKind.MATMUL, in_=[source], out=[LOGITS], dim=[cols, 1], flags=OpFlag.OUTPUT_ROWS)
+        op.weight[0] = plan.matrix(pool, TensorType.F32, vocabulary.tobytes(), n_vocab, cols)
+        plan.add(OpKind.ARGMAX, dim=[n_vocab])
+        plan.create()
+        plan.write(source, rows)
+        batch = plan.run(pool, n, output_rows=range(n))
+        return batch.logits, batch.argmax.tolist()
+
+
+@pytest.mark.parametrize("n_vocab", [1, 2, 15, 16, 17, 31, 33, 100])
+def test_argmax_is_the_lowest_index_of_the_largest(
+    n_vocab: int, routes: dict[str, int], lanes: dict[int, LanePool]
+) -> None:
+    """Identity rows: logits[i] is value i, so every place of a largest, and of a second one behind it, is seen."""
+    rng = np.random.default_rng(n_vocab)
+    values = rng.integers(-5, 5, (16, n_vocab)).astype(np.float32)
+    values[0] = -3e38
+    values[1] = 0.0
+    for row, at in enumerate(rng.integers(0, n_vocab, 8), 4):
+        values[row, at:] = 7.0
+    for isa in routes.values():
+        logits, argmax = logits_plan(isa, lanes[1], values, np.eye(n_vocab, dtype=np.float32))
+        assert np.array_equal(logits, values)
+        assert argmax == values.argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_argmax_of_a_row_that_is_not_finite_is_none(
+    bad: float, routes: dict[str, int], lanes: dict[int, LanePool]
+) -> None:
+    n_vocab = 37
+    for at in (0, 15, 16, 36):
+        rows = np.random.default_rng(at).standard_normal((3, n_vocab)).astype(np.float32)
+        good = rows.argmax(axis=1)
+        rows[1, at] = bad
+        for isa in routes.values():
+            with np.errstate(invalid="ignore"):
+                _, argmax = logits_plan(isa, lanes[1], rows, np.eye(n_vocab, dtype=np.float32))
+            assert argmax == [good[0], -1, good[2]]
+
+
+@pytest.mark.parametrize("type_", BLOCK_TYPES)
+def test_a_token_that_is_not_finite_spoils_its_own_products_alone(
+    type_: TensorType, routes: dict[str, int], lanes: dict[int, LanePool]
+) -> None:
+    product = random_product(type_, 37, 96)
+    x = np.random.default_rng(1).standard_normal((9, 96)).astype(np.float32)
+    expected = product.run(x, routes["scalar"], lanes[1])
+    x[4, 50] = np.inf
+    for isa in routes.values():
+        got = product.run(x, isa, lanes[3])
+        assert np.isnan(got[4]).all()
+        others = np.arange(9) != 4
+        assert np.array_equal(got[others], expected[others])
+
+
+def test_activations_are_what_the_products_read(lanes: dict[int, LanePool]) -> None:
+    """Far tighter than the tolerance of the format: float64 on the record itself leaves only float32 sums."""
+    product = random_product(TensorType.Q8_0, 17, 576)
+    x = np.random.default_rng(7).standard_normal((1, 576)).astype(np.float32)
+    exact = quantized(x[0]).values() @ product.meant.T + product.bias
+    size = np.abs(x[0]).astype(np.float64) @ np.abs(product.meant).T
+    assert (np.abs(product.run(x, 0, lanes[1])[0] - exact) <= EPSILON * 40 * size).all()
