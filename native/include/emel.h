@@ -68,8 +68,21 @@ enum {
   EMEL_TYPE_F16 = 1,
   EMEL_TYPE_Q4_0 = 2,
   EMEL_TYPE_Q4_1 = 3,
+  EMEL_TYPE_Q5_0 = 6,
+  EMEL_TYPE_Q5_1 = 7,
   EMEL_TYPE_Q8_0 = 8,
-  EMEL_TYPE_F64 = 28
+  EMEL_TYPE_Q2_K = 10,
+  EMEL_TYPE_Q3_K = 11,
+  EMEL_TYPE_Q4_K = 12,
+  EMEL_TYPE_Q5_K = 13,
+  EMEL_TYPE_Q6_K = 14,
+  EMEL_TYPE_IQ4_NL = 20,
+  EMEL_TYPE_IQ4_XS = 23,
+  EMEL_TYPE_F64 = 28,
+  EMEL_TYPE_BF16 = 30,
+  EMEL_TYPE_TQ1_0 = 34,
+  EMEL_TYPE_TQ2_0 = 35,
+  EMEL_TYPE_MXFP4 = 39
 };
 
 /* ---- lanes ------------------------------------------------------------------------------ */
@@ -187,7 +200,7 @@ typedef struct emel_plan_desc {
 
 typedef struct emel_plan emel_plan;
 
-/* Bytes of one token's quantised activation of n values, of a KV cache, of ATTENTION's scratch. */
+/* Bytes of one token's quantised activation of n values, of a KV cache, of ATTENTION's scratch; 0 for more than 2^46. */
 EMEL_API uint64_t emel_quantized_bytes(uint64_t n);
 EMEL_API uint64_t emel_kv_bytes(uint64_t n_kv_layers, uint64_t n_blocks, uint64_t n_kv_heads, uint64_t head_dim);
 EMEL_API uint64_t emel_attention_scratch(uint64_t max_tokens, uint64_t n_heads, uint64_t n_kv_heads,

@@ -12,6 +12,12 @@ namespace emel {
 namespace {
 
 constexpr uint64_t kMaxOps = 1u << 20;
+constexpr uint64_t kMaxBytes = uint64_t{1} << 46;  // sizes above stand for overflows: 0
+
+uint64_t times(uint64_t n_bytes, uint64_t n) {
+  uint64_t product = 0;
+  return __builtin_mul_overflow(n_bytes, n, &product) || product > kMaxBytes ? 0 : product;
+}
 
 uint32_t tokens_per_tile(const emel_plan& plan) {
   uint32_t heads = 1;
@@ -44,17 +50,24 @@ const Kernels* kernels_of(int32_t isa) {
 
 }  // namespace emel
 
-uint64_t emel_quantized_bytes(uint64_t n) { return emel::QuantizedLayout(n).bytes(); }
+uint64_t emel_quantized_bytes(uint64_t n) {
+  return n > emel::kMaxBytes / 4 ? 0 : emel::QuantizedLayout(n).bytes();
+}
 
 uint64_t emel_kv_bytes(uint64_t n_kv_layers, uint64_t n_blocks, uint64_t n_kv_heads, uint64_t head_dim) {
-  return n_kv_layers * n_blocks * emel::KvLayout(n_kv_heads, head_dim).block_bytes;
+  if (head_dim > emel::kMaxBytes / 128) return 0;
+  const uint64_t head_bytes = emel::KvLayout(1, head_dim).head_bytes;
+  return emel::times(emel::times(emel::times(head_bytes, n_kv_heads), n_blocks), n_kv_layers);
 }
 
 uint64_t emel_attention_scratch(uint64_t max_tokens, uint64_t n_heads, uint64_t, uint64_t head_dim,
                                 uint64_t n_blocks) {
+  constexpr uint64_t kBlocksPerChunk = EMEL_ATTENTION_CHUNK / EMEL_KV_BLOCK;
+  if (head_dim > emel::kMaxBytes / 128) return 0;
   const uint64_t tokens = max_tokens < emel::kSplitTokens ? max_tokens : emel::kSplitTokens;
-  const uint64_t chunks = (n_blocks * EMEL_KV_BLOCK + EMEL_ATTENTION_CHUNK - 1) / EMEL_ATTENTION_CHUNK;
-  return tokens * n_heads * chunks * emel::attention_partial_floats(head_dim) * sizeof(float);
+  const uint64_t chunks = n_blocks / kBlocksPerChunk + (n_blocks % kBlocksPerChunk != 0);
+  const uint64_t record = emel::attention_partial_floats(head_dim) * sizeof(float);
+  return emel::times(emel::times(emel::times(record, chunks), n_heads), tokens);
 }
 
 emel_status emel_plan_create(const emel_plan_desc* desc, emel_plan** out) {

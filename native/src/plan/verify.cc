@@ -32,10 +32,10 @@ struct OpCheck {
   }
   void buffer(const char* what, uint64_t offset, uint64_t rows, uint64_t row_bytes) {
     const uint64_t arena = plan.desc.arena_bytes;
+    uint64_t end = 0;
     if (offset % kCacheLine != 0) refuse(EMEL_OUT_OF_BOUNDS, what, offset, kCacheLine);
-    if (offset > arena || rows * row_bytes > arena - offset) {
-      refuse(EMEL_OUT_OF_BOUNDS, what, offset + rows * row_bytes, arena);
-    }
+    if (__builtin_mul_overflow(rows, row_bytes, &end) || __builtin_add_overflow(end, offset, &end)) end = UINT64_MAX;
+    if (end > arena) refuse(EMEL_OUT_OF_BOUNDS, what, end, arena);
   }
   void floats(const char* what, uint64_t offset, uint64_t n) { buffer(what, offset, max_rows(), n * 4); }
   void optional_floats(const char* what, uint64_t offset, uint64_t n) {
@@ -43,6 +43,10 @@ struct OpCheck {
   }
   void optional_quantized(const char* what, uint64_t offset, uint64_t n) {
     if (offset != EMEL_NONE) buffer(what, offset, max_rows(), QuantizedLayout(n).bytes());
+  }
+  // For ops that always work on all tokens.
+  void no_output_rows() {
+    if (rows_are_outputs()) refuse(EMEL_INVALID_ARGUMENT, "output rows flag", 1, 0);
   }
   void dim(const char* what, uint32_t seen, uint32_t most) {
     if (seen == 0 || seen > most) refuse(EMEL_INVALID_ARGUMENT, what, seen, most);
@@ -72,6 +76,7 @@ struct OpCheck {
 };
 
 void check_embed(OpCheck& c) {
+  c.no_output_rows();
   const uint32_t at = c.op.weight[0];
   if (at >= c.plan.desc.n_weights) return c.refuse(EMEL_OUT_OF_BOUNDS, "weight index", at, c.plan.desc.n_weights);
   const emel_weight* table = c.matrix(0, c.plan.weights[at].cols);
@@ -82,6 +87,7 @@ void check_embed(OpCheck& c) {
 }
 
 void check_rope_table(OpCheck& c) {
+  c.no_output_rows();
   const uint32_t at = c.op.weight[0];
   if (at >= c.plan.desc.n_weights) return c.refuse(EMEL_OUT_OF_BOUNDS, "weight index", at, c.plan.desc.n_weights);
   c.vector(0, EMEL_TYPE_F64, c.plan.weights[at].cols);
@@ -144,7 +150,7 @@ void check_heads(OpCheck& c, uint32_t kv_layer) {
   if (kv_layer >= c.plan.desc.n_kv_layers) {
     c.refuse(EMEL_OUT_OF_BOUNDS, "kv_layer", kv_layer, c.plan.desc.n_kv_layers);
   }
-  if (c.rows_are_outputs()) c.refuse(EMEL_INVALID_ARGUMENT, "output rows flag", 1, 0);
+  c.no_output_rows();
 }
 
 void check_rope_store(OpCheck& c) {
@@ -165,8 +171,9 @@ void check_attention(OpCheck& c) {
   const uint64_t width = uint64_t{c.op.dim[0]} * c.op.dim[2];
   c.floats("in[0]", c.op.in[0], width);
   c.floats("out[0]", c.op.out[0], width);
-  c.buffer("in[1]", c.op.in[1], 1,
-           emel_attention_scratch(c.plan.desc.max_tokens, c.op.dim[0], c.op.dim[1], c.op.dim[2], c.plan.desc.n_blocks));
+  const uint64_t scratch =
+      emel_attention_scratch(c.plan.desc.max_tokens, c.op.dim[0], c.op.dim[1], c.op.dim[2], c.plan.desc.n_blocks);
+  c.buffer("in[1]", c.op.in[1], 1, scratch == 0 ? UINT64_MAX : scratch);
 }
 
 void check_blocks(OpCheck& c, bool gated) {
@@ -198,6 +205,8 @@ void check_argmax(OpCheck& c) {
 
 emel_status check_op(const emel_plan& plan, const emel_op& op, uint64_t index) {
   OpCheck c{plan, op, index};
+  constexpr uint32_t kFlags = EMEL_FLAG_OUTPUT_ROWS | EMEL_FLAG_NO_BARRIER;
+  if ((op.flags & ~kFlags) != 0) c.refuse(EMEL_UNSUPPORTED, "flags", op.flags, kFlags);
   switch (op.kind) {
     case EMEL_OP_EMBED:
       check_embed(c);
@@ -312,6 +321,10 @@ emel_status verify_plan(const emel_plan& plan) {
   if (d.n_kv_layers != 0 && (d.n_blocks == 0 || d.n_kv_heads == 0 || d.head_dim == 0 || d.head_dim > kMaxHeadDim)) {
     return fail(EMEL_INVALID_ARGUMENT, "plan: KV cache of %u blocks, %u heads of %u (at most %u)", d.n_blocks,
                 d.n_kv_heads, d.head_dim, kMaxHeadDim);
+  }
+  if (d.n_kv_layers != 0 && emel_kv_bytes(d.n_kv_layers, d.n_blocks, d.n_kv_heads, d.head_dim) == 0) {
+    return fail(EMEL_INVALID_ARGUMENT, "plan: a KV cache of %u layers, %u blocks, %u heads of %u is too large",
+                d.n_kv_layers, d.n_blocks, d.n_kv_heads, d.head_dim);
   }
   for (uint64_t i = 0; i < d.n_weights; ++i) {
     const emel_status status = check_weight(plan.weights[i], i);
