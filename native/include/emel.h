@@ -200,7 +200,7 @@ typedef struct emel_plan_desc {
 
 typedef struct emel_plan emel_plan;
 
-/* Bytes of one token's quantised activation of n values, of a KV cache, of ATTENTION's scratch; 0 for more than 2^46. */
+/* Bytes of one token's quantised activation of n values, of a KV cache, of ATTENTION's scratch; 0: more than 2^46. */
 EMEL_API uint64_t emel_quantized_bytes(uint64_t n);
 EMEL_API uint64_t emel_kv_bytes(uint64_t n_kv_layers, uint64_t n_blocks, uint64_t n_kv_heads, uint64_t head_dim);
 EMEL_API uint64_t emel_attention_scratch(uint64_t max_tokens, uint64_t n_heads, uint64_t n_kv_heads,
@@ -240,8 +240,8 @@ typedef struct emel_batch {
   uint32_t segment_end;
 } emel_batch;
 
-/* Runs the plan's segments on the pool's lanes. No allocation, no lock on anything but the pool. counters may be
- * NULL; it is added to. The floating-point environment is set on every lane and the caller's restored. */
+/* Runs the plan's segments on the pool's lanes. No allocation; runs that share the plan or the pool take turns.
+ * counters may be NULL; it is added to. The floating-point environment is set on every lane and the caller's restored. */
 EMEL_API emel_status emel_plan_run(emel_plan* plan, emel_pool* pool, const emel_batch* batch, emel_counters* counters);
 
 /* ---- numerics helpers -------------------------------------------------------------------- */

@@ -85,6 +85,7 @@ emel_status emel_plan_create(const emel_plan_desc* desc, emel_plan** out) {
   }
   auto* plan = emel::allocate_array<emel_plan>(1);
   if (plan == nullptr) return emel::fail(EMEL_OUT_OF_MEMORY, "plan: out of memory");
+  pthread_mutex_init(&plan->run_mutex, nullptr);
   plan->desc = *desc;
   plan->kernels = kernels;
   plan->ops = emel::allocate_array<emel_op>(desc->n_ops);
@@ -119,6 +120,7 @@ void emel_plan_destroy(emel_plan* plan) {
   emel::release(plan->next_item);
   emel::release(plan->weights);
   emel::release(plan->ops);
+  pthread_mutex_destroy(&plan->run_mutex);
   emel::release(plan);
 }
 

@@ -1,6 +1,7 @@
 // A verified plan: its records, its weights and what a run needs that is sized once.
 #pragma once
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,6 +34,7 @@ struct emel_plan {
   emel_op* ops;
   emel_weight* weights;
   const emel::Kernels* kernels;
+  pthread_mutex_t run_mutex;  // of what a run writes here
   emel::QueryTile* tiles;  // (max_tokens,)
   std::atomic<uint32_t>* next_item;  // (n_ops,): attention items taken so far
   uint32_t tokens_per_tile;

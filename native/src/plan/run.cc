@@ -369,12 +369,14 @@ emel_status emel_plan_run(emel_plan* plan, emel_pool* pool, const emel_batch* ba
   }
   const emel_status status = emel::verify_batch(*plan, *batch);
   if (status != EMEL_OK) return status;
+  pthread_mutex_lock(&plan->run_mutex);
   emel::Run run{plan, pool, batch, 0, false};
   run.split_chunks = pool->n_lanes > 1 && batch->n_tokens <= emel::kSplitTokens && emel::any_long_context(*batch);
   run.n_tiles = emel::cut_tiles(plan, *batch, run.split_chunks ? 1 : plan->tokens_per_tile);
   for (uint64_t i = 0; i < plan->desc.n_ops; ++i) plan->next_item[i].store(0, std::memory_order_relaxed);
   if (batch->segment_begin == 0) memset(batch->bad_layer, 0xff, batch->n_tokens * sizeof(int32_t));
   pool->run(emel::run_lane, &run);
+  pthread_mutex_unlock(&plan->run_mutex);
   if (counters != nullptr) emel::count(run, counters);
   return EMEL_OK;
 }
