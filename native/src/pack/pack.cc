@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/float_environment.h"
 #include "core/half.h"
 #include "kernels/layout.h"
 #include "pack/pack.h"
@@ -226,6 +227,7 @@ emel_status emel_dequantize(uint32_t type, const void* src, uint64_t src_bytes, 
     return emel::fail(EMEL_OUT_OF_BOUNDS, "dequantize: %llu source bytes for %llu values",
                       static_cast<unsigned long long>(src_bytes), static_cast<unsigned long long>(n));
   }
+  const emel::FloatEnvironment environment;
   const auto* bytes = static_cast<const uint8_t*>(src);
   if (type == EMEL_TYPE_F32) {
     memcpy(dst, src, n * 4);

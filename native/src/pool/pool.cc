@@ -11,6 +11,7 @@
 
 #include "core/allocation.h"
 #include "core/error.h"
+#include "core/float_environment.h"
 
 namespace {
 
@@ -35,32 +36,10 @@ int64_t now_nanoseconds() {
   return static_cast<int64_t>(now.tv_sec) * 1000000000 + now.tv_nsec;
 }
 
-// Rounding to nearest, no flushing of subnormals, all exceptions masked; another library in the process may have
-// set it otherwise for its threads.
-#if defined(__x86_64__)
-using FloatEnvironment = unsigned;
-FloatEnvironment enter_float_environment() {
-  const unsigned saved = _mm_getcsr();
-  _mm_setcsr(0x1f80);
-  return saved;
-}
-void leave_float_environment(FloatEnvironment saved) { _mm_setcsr(saved); }
-#elif defined(__aarch64__)
-using FloatEnvironment = uint64_t;
-FloatEnvironment enter_float_environment() {
-  uint64_t saved;
-  __asm__ __volatile__("mrs %0, fpcr" : "=r"(saved));
-  __asm__ __volatile__("msr fpcr, %0" ::"r"(uint64_t{0}));
-  return saved;
-}
-void leave_float_environment(FloatEnvironment saved) { __asm__ __volatile__("msr fpcr, %0" ::"r"(saved)); }
-#endif
-
 void run_lane(emel_pool* pool, uint32_t index) {
-  const FloatEnvironment saved = enter_float_environment();
+  const emel::FloatEnvironment environment;
   const emel::Lane lane{index, pool->n_lanes, pool->scratch + index * emel::kLaneScratchFloats};
   pool->task(pool->context, lane);
-  leave_float_environment(saved);
 }
 
 // Waits for an epoch other than seen: spins, then sleeps.

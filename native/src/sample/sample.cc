@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/float_environment.h"
 #include "core/math.h"
 #include "emel.h"
 
@@ -130,6 +131,7 @@ emel_status emel_sample(const float* logits, uint64_t n_vocab, const emel_sampli
                       static_cast<double>(sampling->min_p));
   }
   if (!emel::all_finite(logits, n_vocab)) return emel::fail(EMEL_INVALID_ARGUMENT, "sample: logits are not finite");
+  const emel::FloatEnvironment environment;
   auto* candidates = static_cast<emel::Candidate*>(scratch);
   const uint64_t top_k = sampling->top_k == 0 || sampling->top_k > n_vocab ? n_vocab : sampling->top_k;
   emel::keep_best(logits, n_vocab, candidates, top_k);
