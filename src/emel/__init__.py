@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from emel.engine.model import Model, load
+    from emel.engine.request import Stream
     from emel.engine.results import Chunk, Completion, Timings
-    from emel.errors import EmelError, ModelFetchError, ModelNotFoundError, RequestError
+    from emel.errors import (
+        EmelError,
+        ModelFetchError,
+        ModelLoadError,
+        ModelNotFoundError,
+        ModelReadError,
+        RequestError,
+    )
 
 __version__ = "0.1.0"
 
@@ -26,8 +34,11 @@ __all__ = [
     "EmelError",
     "Model",
     "ModelFetchError",
+    "ModelLoadError",
     "ModelNotFoundError",
+    "ModelReadError",
     "RequestError",
+    "Stream",
     "Timings",
     "__version__",
     "load",
@@ -39,8 +50,11 @@ _HOMES = {
     "EmelError": "emel.errors",
     "Model": "emel.engine.model",
     "ModelFetchError": "emel.errors",
+    "ModelLoadError": "emel.errors",
     "ModelNotFoundError": "emel.errors",
+    "ModelReadError": "emel.errors",
     "RequestError": "emel.errors",
+    "Stream": "emel.engine.request",
     "Timings": "emel.engine.results",
     "load": "emel.engine.model",
 }

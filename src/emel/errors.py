@@ -1,6 +1,7 @@
-"""The errors EMEL raises on purpose: each is one line that says what was seen and what is allowed.
+"""The errors EMEL's Python API raises on purpose: each is one line that says what was seen and what is allowed.
 
-A malformed file raises `emel.gguf.GgufError`, a ValueError of its own package, because the parser stands alone.
+The packages below the engine stand alone and have errors of their own (GgufError, ChatTemplateError ...): the API wraps
+them in one of these, with the original as `__cause__`. Only MemoryError comes through as it is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,14 @@ class ModelNotFoundError(EmelError):
 
 class ModelFetchError(EmelError):
     """A model could not be fetched, or what arrived is not the file that was promised."""
+
+
+class ModelLoadError(EmelError, ValueError):
+    """The file is there but no model EMEL can run: it is damaged, or of a kind that is not supported."""
+
+
+class ModelReadError(EmelError, OSError):
+    """The file is there but the system does not let it be read."""
 
 
 class RequestError(EmelError, ValueError):

@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from emel.engine.request import Request, as_request_error
-from emel.engine.results import Timings
+from emel.engine.arguments import checked_ids, checked_prompt, checked_sampling, checked_text, checked_whole
+from emel.engine.failures import request_failures
+from emel.engine.request import Request, Stream, complete
+from emel.engine.sequence import OpenSequence
 from emel.engine.session import Session
 from emel.errors import RequestError
 from emel.graph.batch import Outputs
 from emel.text.chat import load_chat_template
 from emel.text.chat_tokens import encode_chat
-from emel.text.generator import check_output
-from emel.text.sampling import SamplingError, SamplingParams
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from emel.engine.results import Chunk, Completion
+    from emel.engine.results import Completion, Timings
     from emel.text.chat import ChatTemplate
-
-_SAMPLING_FIELDS = frozenset({"temperature", "top_k", "top_p", "min_p", "seed", "max_tokens"})
 
 
 class Model:
     """A loaded model. Thread-safe: requests of several threads take turns step by step. A context manager.
 
     Sampling keywords of every generating method: temperature, top_k, top_p, min_p, seed, max_tokens (SamplingParams has
-    the defaults and ranges) and stop (a string or several). Errors: RequestError (a ValueError) for a request that
-    cannot be answered.
+    the defaults and ranges) and stop (a string or several). Errors: RequestError (a ValueError) for everything that
+    keeps a request from being answered.
     """
 
     def __init__(
@@ -85,110 +82,97 @@ class Model:
 
     def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Token ids. add_special: a begin token if the model wants one; parse_special: control tokens are read."""
-        return self._open().tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
+        data = checked_text(text, "the text")
+        return self._open().tokenizer.encode(data, add_special=add_special, parse_special=parse_special)
 
-    def detokenize(self, token_ids: Sequence[int]) -> str:
+    def detokenize(self, token_ids: Iterable[int]) -> str:
         """The text of tokens; bytes that are no UTF-8 become U+FFFD."""
-        return self._open().tokenizer.decode(list(token_ids)).decode("utf-8", "replace")
+        session = self._open()
+        return session.tokenizer.decode(checked_ids(token_ids, session.n_vocab)).decode("utf-8", "replace")
 
     # ---- generation
 
-    def generate(self, prompt: str, **sampling: Any) -> Completion:
+    def generate(self, prompt: str | bytes, **sampling: Any) -> Completion:
         """Continues a raw prompt."""
-        return self.generate_ids(self.tokenize(prompt), **sampling)
+        return complete(self._request(self._encode(prompt), sampling))
 
-    def generate_ids(self, prompt_ids: Sequence[int], **sampling: Any) -> Completion:
+    def generate_ids(self, prompt_ids: Iterable[int], **sampling: Any) -> Completion:
         """Continues a prompt given as token ids."""
-        return self._request(prompt_ids, sampling).completion()
+        return complete(self._request(prompt_ids, sampling))
 
-    def stream(self, prompt: str, **sampling: Any) -> Iterator[Chunk]:
-        """Continues a raw prompt chunk by chunk; closing the iterator cancels."""
-        return self._request(self.tokenize(prompt), sampling).chunks()
+    def stream(self, prompt: str | bytes, **sampling: Any) -> Stream:
+        """Continues a raw prompt chunk by chunk; closing the stream cancels."""
+        return Stream(self._request(self._encode(prompt), sampling))
 
     @overload
     def chat(
         self, messages: Sequence[Mapping[str, Any]], *, stream: Literal[False] = ..., **sampling: Any
     ) -> Completion: ...
     @overload
-    def chat(
-        self, messages: Sequence[Mapping[str, Any]], *, stream: Literal[True], **sampling: Any
-    ) -> Iterator[Chunk]: ...
+    def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: Literal[True], **sampling: Any) -> Stream: ...
     def chat(
         self, messages: Sequence[Mapping[str, Any]], *, stream: bool = False, **sampling: Any
-    ) -> Completion | Iterator[Chunk]:
+    ) -> Completion | Stream:
         """The assistant's next message, by the model's chat template.
 
-        messages: dicts with "role" and "content". Control tokens in their text stay ordinary text. ChatTemplateError
-        (a ValueError) when the template refuses them.
+        messages: dicts with "role" and "content". Control tokens in their text stay ordinary text. A template that
+        refuses them says why in the RequestError.
         """
         request = self._request(self.encode_chat(messages), sampling)
-        return request.chunks() if stream else request.completion()
+        return Stream(request) if stream else complete(request)
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
         """The token ids of a chat as the template writes it, ready for the assistant's answer."""
         session = self._open()
-        if self._template is None:
-            self._template = load_chat_template(session.model.metadata, session.tokenizer)
-        return encode_chat(session.tokenizer, self._template, messages, **variables)
+        with request_failures():
+            if self._template is None:
+                self._template = load_chat_template(session.model.metadata, session.tokenizer)
+            return encode_chat(session.tokenizer, self._template, messages, **variables)
 
     # ---- numbers
 
-    def logits(self, token_ids: Sequence[int], *, chunk: int | None = None) -> NDArray[np.float32]:
+    def logits(self, token_ids: Iterable[int], *, chunk: int | None = None) -> NDArray[np.float32]:
         """Logits (n_tokens, n_vocab) float32 of every position, computed `chunk` tokens at a time: never other bits."""
         import numpy
 
         session = self._open()
-        ids = self._checked_ids(token_ids)
-        n_step = min(chunk or len(ids), session.batch.capacity.max_outputs, session.chunk)
-        if n_step < 1:
+        ids = checked_prompt(token_ids, session.n_vocab, session.n_ctx)
+        wanted = len(ids) if chunk is None else checked_whole(chunk, "chunk")
+        if wanted < 1:
             raise RequestError(f"chunk is {chunk}: 1 or more tokens are allowed")
+        n_step = min(wanted, session.batch.capacity.max_outputs, session.chunk)
         out = numpy.empty((len(ids), session.n_vocab), dtype=numpy.float32)
-        with session.sequence(), session.step_lock:
-            sequence = session.cache.open()
-            try:
-                for begin in range(0, len(ids), n_step):
-                    part = ids[begin : begin + n_step]
-                    self._compute(session, part, sequence, Outputs.ALL)
-                    for row in range(len(part)):
-                        out[begin + row] = session.batch.logits(row)
-            finally:
-                session.cache.close_sequence(sequence)
+        batch = session.batch
+        with OpenSequence(session) as sequence:
+            for begin in range(0, len(ids), n_step):
+
+                def step(begin: int = begin) -> None:
+                    sequence.compute(ids[begin : begin + n_step], Outputs.ALL)
+                    for row in range(batch.n_outputs):
+                        out[begin + row] = batch.logits(row)
+
+                session.turns.run(step)
         return out
 
-    def measure(self, prompt_ids: Sequence[int], n_decode: int) -> Timings:
+    def measure(self, prompt_ids: Iterable[int], n_decode: int) -> Timings:
         """Times the engine alone: prefill of exactly these tokens (logits of the last), then greedy steps; no text."""
         session = self._open()
-        ids = self._checked_ids(prompt_ids)
-        if n_decode < 0 or len(ids) + n_decode > session.n_ctx:
+        ids = checked_prompt(prompt_ids, session.n_vocab, session.n_ctx)
+        if checked_whole(n_decode, "n_decode") < 0 or len(ids) + n_decode > session.n_ctx:
             raise RequestError(f"{len(ids)} tokens and {n_decode} more do not fit the context of {session.n_ctx}")
-        with session.sequence(), session.step_lock:
-            sequence = session.cache.open()
-            try:
-                begin = time.perf_counter()
-                for at in range(0, len(ids), session.chunk):
-                    last = at + session.chunk >= len(ids)
-                    outputs = Outputs.LAST if last else Outputs.NONE
-                    self._compute(session, ids[at : at + session.chunk], sequence, outputs)
-                first = time.perf_counter()
-                batch = session.batch
-                for _ in range(n_decode):
-                    token = batch.argmax[0]
-                    batch.clear()
-                    batch.add_token(token, session.cache.reserve(sequence, 1), sequence)
-                    session.graph.compute(batch)
-                end = time.perf_counter()
-            finally:
-                session.cache.close_sequence(sequence)
-        return Timings(len(ids), n_decode + 1, first - begin, end - first, first - begin)
+        with OpenSequence(session) as sequence:
+            return session.turns.run(lambda: sequence.measure(ids, n_decode))
 
     # ---- life
 
     def close(self) -> None:
-        """Gives all memory back, once no request runs. Harmless when repeated."""
+        """Gives all memory back once the step that may be running is over; requests that are not done fail.
+
+        Harmless when repeated.
+        """
         session, self._session = self._session, None
         if session is not None:
-            with session.step_lock:
-                session.close()
+            session.close()
 
     def __enter__(self) -> Self:
         return self
@@ -205,48 +189,14 @@ class Model:
             raise RequestError("this model is closed", hint="load it again with emel.load")
         return self._session
 
-    def _request(self, prompt_ids: Sequence[int], sampling: dict[str, Any]) -> Request:
-        session = self._open()
-        ids = self._checked_ids(prompt_ids)
-        given = dict(sampling)
-        stop = given.pop("stop", None)
-        unknown = sorted(given.keys() - _SAMPLING_FIELDS)
-        if unknown:
-            allowed = ", ".join(sorted(_SAMPLING_FIELDS | {"stop"}))
-            raise RequestError(f"unknown sampling parameter {unknown[0]!r}: known are {allowed}")
-        try:
-            params = SamplingParams(**given)
-            stops = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
-            return Request(session, ids, params, stops)
-        except SamplingError as error:
-            raise RequestError(str(error)) from None
+    def _encode(self, prompt: str | bytes) -> list[int]:
+        return self._open().tokenizer.encode(checked_text(prompt), add_special=True, parse_special=False)
 
-    def _checked_ids(self, token_ids: Sequence[int]) -> list[int]:
+    def _request(self, prompt_ids: Iterable[int], sampling: Mapping[str, Any]) -> Request:
         session = self._open()
-        ids = [int(each) for each in token_ids]
-        if not ids:
-            raise RequestError("the prompt has no tokens: give at least one character")
-        if len(ids) > session.n_ctx:
-            raise RequestError(
-                f"the prompt has {len(ids)} tokens, the context holds {session.n_ctx}",
-                hint="shorten it, or load with a larger n_ctx",
-            )
-        for each in (min(ids), max(ids)):
-            if not 0 <= each < session.n_vocab:
-                raise RequestError(f"token id {each} is outside the vocabulary of {session.n_vocab}")
-        return ids
-
-    @staticmethod
-    def _compute(session: Session, ids: list[int], sequence: int, outputs: Outputs) -> None:
-        batch = session.batch
-        batch.clear()
-        batch.add(ids, session.cache.reserve(sequence, len(ids)), sequence, outputs=outputs)
-        try:
-            session.graph.compute(batch)
-            for output in range(batch.n_outputs):
-                check_output(batch, output)
-        except ValueError as error:
-            raise as_request_error(error) from error
+        ids = checked_prompt(prompt_ids, session.n_vocab, session.n_ctx)
+        params, stops = checked_sampling(sampling)
+        return Request(session, ids, params, stops)
 
 
 def load(
@@ -260,8 +210,13 @@ def load(
 
     n_ctx: tokens of context (None: up to 4096, 0: all the model has); n_threads: None chooses by the CPUs this process
     may use; isa: a CPU route by name (None: the best; all give the same bits). Errors: ModelNotFoundError,
-    GgufError, ModelError (ValueErrors), SourceError (an OSError), MemoryError.
+    ModelFetchError, ModelLoadError (a ValueError), ModelReadError (an OSError), RequestError (a ValueError) for the
+    arguments, MemoryError.
     """
     from emel.engine.models import resolve_model
 
-    return Model(resolve_model(os.fspath(model)), n_ctx=n_ctx, n_threads=n_threads, isa=isa)
+    try:
+        name = os.fspath(model)
+    except TypeError:
+        raise RequestError(f"the model is {model!r}: it must be a name or a path") from None
+    return Model(resolve_model(name), n_ctx=n_ctx, n_threads=n_threads, isa=isa)

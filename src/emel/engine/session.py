@@ -1,11 +1,18 @@
-"""Session: one loaded model wired up to compute. Everything is made here once; one step runs at a time."""
+"""Session: one loaded model wired up to compute. Everything is made here once; one step runs at a time.
+
+A request takes a seat (a row of the KV cache) when it starts and leaves it when it ends; in between it takes turns with
+the others. Whatever ends a step early, the next one finds rows and blocks in order.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from emel.engine.arguments import checked_whole
+from emel.engine.failures import load_failures, request_failures
+from emel.engine.turns import Turns
 from emel.errors import RequestError
 from emel.graph.batch import Batch
 from emel.graph.capacity import Capacity
@@ -18,8 +25,7 @@ from emel.model.loader import LoadedModel, load_model
 from emel.text.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
 DEFAULT_CONTEXT = 4096
 """Tokens of context when none is asked for and the model has as many."""
@@ -28,10 +34,27 @@ PREFILL_CHUNK = 512
 MAX_OUTPUTS = 64
 
 
-class Session:
-    """Weights, plan, KV cache, batch, tokenizer and lanes of one model.
+class SequenceHolder(Protocol):
+    """What sits on a seat: a generator's context, or anything else with a sequence of the cache."""
 
-    Sequences are handed out by `sequence()`, at most MAX_SEQUENCES at a time; steps run under `step_lock`.
+    sequence: int | None
+
+
+class Seat:
+    """A place among the requests that run: `thread` drove it last; nobody waits for one that is not `is_wanted`."""
+
+    __slots__ = ("holder", "is_wanted", "thread")
+
+    def __init__(self, holder: SequenceHolder) -> None:
+        self.holder = holder
+        self.is_wanted = True
+        self.thread = 0
+
+
+class Session:
+    """Weights, plan, KV cache, batch, tokenizer and lanes of one model; at most MAX_SEQUENCES requests at a time.
+
+    Errors: ModelLoadError, ModelReadError, RequestError (an argument out of its range), MemoryError.
     """
 
     def __init__(
@@ -42,18 +65,27 @@ class Session:
         n_threads: int | None = None,
         isa: str | None = None,
     ) -> None:
-        self.route: Route = choose_route(isa)
-        self.threads: ThreadChoice = choose_threads(n_threads)
-        self.pool = LanePool(self.threads.n_threads)
+        if n_ctx is not None and checked_whole(n_ctx, "n_ctx") < 0:
+            raise RequestError(f"n_ctx is {n_ctx}: it must be 0 (all the model has) or more")
+        with request_failures():
+            self.route: Route = choose_route(isa)
+            self.threads: ThreadChoice = choose_threads(
+                None if n_threads is None else checked_whole(n_threads, "n_threads")
+            )
+            self.pool = LanePool(self.threads.n_threads)
         self._opened: list[LanePool | LoadedModel | KvCache | Batch | ReservedGraph] = [self.pool]
         try:
-            self._build(path, n_ctx)
+            with load_failures():
+                self._build(path, n_ctx)
         except BaseException:
-            self.close()
+            self._give_back()
             raise
-        self.step_lock = threading.Lock()
-        self._free = threading.Condition()
-        self._holders: list[int] = []  # thread of each open sequence
+        self.turns = Turns(self._repair)
+        self.seats: list[Seat] = []
+        self.is_closed = False
+        self._freed = threading.Condition(self.turns.lock)
+        self._waiting: list[int] = []  # threads
+        self._process = os.getpid()
 
     def _build(self, path: str | os.PathLike[str], n_ctx: int | None) -> None:
         self.model = load_model(path, self.pool)
@@ -78,28 +110,68 @@ class Session:
         self._opened.append(self.graph)
         self.tokenizer: Tokenizer = load_tokenizer(self.model.metadata)
 
-    @contextmanager
-    def sequence(self) -> Iterator[None]:
-        """Waits until one more sequence may be opened. RequestError when only the caller's own could make room."""
+    # ---- seats
+
+    def admit(self, seat: Seat, begin: Callable[[], None]) -> None:
+        """Waits until a sequence is free, takes the seat and calls `begin`, which opens the sequence.
+
+        RequestError when waiting would never end: every sequence belongs to this thread, or to others that wait too.
+        """
+        self._check_process()
         me = threading.get_ident()
-        with self._free:
-            while len(self._holders) >= MAX_SEQUENCES:
-                if all(holder == me for holder in self._holders):
+        with self.turns.lock:
+            while seat.is_wanted and not self.is_closed and len(self.seats) >= MAX_SEQUENCES:
+                if all(each.thread == me or each.thread in self._waiting for each in self.seats):
                     raise RequestError(
-                        f"this thread has {MAX_SEQUENCES} unfinished streams, as many as a model runs at once",
+                        f"{MAX_SEQUENCES} streams are unfinished, as many as a model runs at once, and the threads "
+                        "that read them wait for this one or for each other",
                         hint="read one to its end, or close it",
                     )
-                self._free.wait()
-            self._holders.append(me)
-        try:
-            yield
-        finally:
-            with self._free:
-                self._holders.remove(me)
-                self._free.notify()
+                self._waiting.append(me)
+                try:
+                    self._freed.wait()
+                finally:
+                    self._waiting.remove(me)
+            self.check_open()
+            if seat.is_wanted and seat not in self.seats:
+                seat.thread = me
+                self.seats.append(seat)
+                self.turns.run_holding(begin)
+
+    def leave(self, seat: Seat) -> None:
+        """Gives the seat up, within a turn; harmless when repeated."""
+        if seat in self.seats:
+            self.seats.remove(seat)
+        self._freed.notify_all()
+
+    def check_open(self) -> None:
+        """RequestError when the model was closed."""
+        if self.is_closed:
+            raise RequestError("this model is closed", hint="load it again with emel.load; close it after its requests")
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise RequestError(
+                "this model was loaded before the process forked: its threads did not come along",
+                hint="load it in the process that uses it",
+            )
+
+    def _repair(self) -> None:
+        self.cache.repair([each.holder.sequence for each in self.seats if each.holder.sequence is not None])
+
+    # ---- life
 
     def close(self) -> None:
-        """Gives everything back, last made first; harmless when repeated."""
+        """Gives everything back as soon as no step runs; requests that are not done fail. Harmless when repeated."""
+        self.turns.run(self._close)
+
+    def _close(self) -> None:
+        self.is_closed = True
+        self._give_back()
+        self._freed.notify_all()
+
+    def _give_back(self) -> None:
+        """Last made first."""
         while self._opened:
             self._opened.pop().close()
 

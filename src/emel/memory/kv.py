@@ -22,6 +22,8 @@ from emel.memory.blocks import BlockPool
 from emel.memory.errors import CacheError, CacheFullError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from emel.graph.ops import Heads
 
 
@@ -92,6 +94,16 @@ class KvCache:
         state = self._state(sequence)
         self.pool.release(state.blocks)
         self._sequences[sequence] = None
+
+    def repair(self, held: Collection[int]) -> None:
+        """Makes rows and blocks agree again after an interrupt in the midst of a change: exactly `held` are open then.
+
+        A sequence may keep more room than it asked for.
+        """
+        self._sequences = [
+            (state or _Sequence()) if sequence in held else None for sequence, state in enumerate(self._sequences)
+        ]
+        self.pool.recount(state.blocks for state in self._sequences if state is not None)
 
     def n_tokens(self, sequence: int) -> int:
         """Tokens the sequence holds; the next one's position."""

@@ -3,7 +3,8 @@
 1. Begin opens a sequence; the prompt is computed in chunks, one per Advance.
 2. The last chunk's logits give the first token; every further Advance computes one token and chooses the next.
 3. A chosen token ends the request (an end token, a stop string, the limit of tokens or of the context) or is shown.
-4. Cancel ends it from any state that is not terminal. Whatever ends it, the sequence is closed once.
+4. Cancel ends it from any state that is not terminal; also from one between two steps, where an interrupt out of an
+   effect leaves it. Whatever ends it, the sequence is closed once.
 """
 
 from __future__ import annotations
@@ -186,10 +187,17 @@ def show(context: GeneratorContext, _event: object) -> None:
         context.new_text = context.renderer.feed(context.tokenizer.token_bytes(token))
 
 
-def close(context: GeneratorContext, _event: object) -> None:
-    """Gives the sequence back and shows what was held back."""
-    context.new_text += context.renderer.flush()
+def finish(context: GeneratorContext, event: object) -> None:
+    """Shows what was held back and gives the sequence back."""
+    shown = context.new_text + context.renderer.flush()
     context.stop = context.renderer.stop
+    close(context, event)
+    context.new_text = shown
+
+
+def close(context: GeneratorContext, _event: object) -> None:
+    """Gives the sequence back; nothing more is shown."""
+    context.new_text = ""
     if context.sequence is not None:
         context.cache.close_sequence(context.sequence)
         context.sequence = None
@@ -234,17 +242,22 @@ class GeneratorMachine(Machine[State, GeneratorContext]):
         Row(State.PREFILLING,  Cancel,  None,            close,              State.CANCELLED),
         Row(State.CHUNK_DONE,  None,    has_failed,      close,              State.FAILED),
         Row(State.CHUNK_DONE,  None,    None,            None,               State.PREFILLING),
+        Row(State.CHUNK_DONE,  Cancel,  None,            close,              State.CANCELLED),
         Row(State.PROMPT_DONE, None,    has_failed,      close,              State.FAILED),
-        Row(State.PROMPT_DONE, None,    wants_nothing,   close,              State.LENGTH),
+        Row(State.PROMPT_DONE, None,    wants_nothing,   finish,             State.LENGTH),
         Row(State.PROMPT_DONE, None,    None,            choose,             State.CHOSEN),
+        Row(State.PROMPT_DONE, Cancel,  None,            close,              State.CANCELLED),
         Row(State.COMPUTED,    None,    has_failed,      close,              State.FAILED),
         Row(State.COMPUTED,    None,    None,            choose,             State.CHOSEN),
+        Row(State.COMPUTED,    Cancel,  None,            close,              State.CANCELLED),
         Row(State.CHOSEN,      None,    has_failed,      close,              State.FAILED),
-        Row(State.CHOSEN,      None,    is_end_token,    close,              State.STOPPED),
+        Row(State.CHOSEN,      None,    is_end_token,    finish,             State.STOPPED),
         Row(State.CHOSEN,      None,    None,            show,               State.SHOWN),
-        Row(State.SHOWN,       None,    met_stop_string, close,              State.STOPPED),
-        Row(State.SHOWN,       None,    is_at_limit,     close,              State.LENGTH),
+        Row(State.CHOSEN,      Cancel,  None,            close,              State.CANCELLED),
+        Row(State.SHOWN,       None,    met_stop_string, finish,             State.STOPPED),
+        Row(State.SHOWN,       None,    is_at_limit,     finish,             State.LENGTH),
         Row(State.SHOWN,       None,    None,            None,               State.DECODING),
+        Row(State.SHOWN,       Cancel,  None,            close,              State.CANCELLED),
         Row(State.DECODING,    Advance, None,            compute_token,      State.COMPUTED),
         Row(State.DECODING,    Cancel,  None,            close,              State.CANCELLED),
     )  # fmt: skip

@@ -1,0 +1,86 @@
+"""What callers hand to the API, checked: plain values come out, RequestError says what is wrong with others."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from emel.errors import RequestError
+from emel.text.sampling import SamplingError, SamplingParams
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SAMPLING_FIELDS = frozenset({"temperature", "top_k", "top_p", "min_p", "seed", "max_tokens"})
+
+
+def checked_text(text: object, name: str = "the prompt") -> str | bytes:
+    """A str or bytes."""
+    if isinstance(text, str | bytes):
+        return text
+    raise RequestError(f"{name} is {_shown(text)}: it must be a str (or bytes)")
+
+
+def checked_whole(value: object, name: str) -> int:
+    """A whole number of any library; not a bool, not a str, not a float."""
+    if not isinstance(value, bool):
+        try:
+            return operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            pass
+    raise RequestError(f"{name} is {_shown(value)}: it must be a whole number")
+
+
+def checked_ids(token_ids: object, n_vocab: int) -> list[int]:
+    """Token ids of a vocabulary, as plain ints: from a list, a tuple, an array of NumPy."""
+    if isinstance(token_ids, str | bytes) or not isinstance(token_ids, Iterable):
+        raise RequestError(f"the token ids are {_shown(token_ids)}: they must be a sequence of whole numbers")
+    ids = [checked_whole(each, f"token {index}") for index, each in enumerate(token_ids)]
+    for each in (min(ids), max(ids)) if ids else ():
+        if not 0 <= each < n_vocab:
+            raise RequestError(f"token id {each} is outside the vocabulary: allowed are 0 to {n_vocab - 1}")
+    return ids
+
+
+def checked_prompt(token_ids: object, n_vocab: int, n_ctx: int) -> list[int]:
+    """Token ids that are a prompt: at least one, and no more than the context holds."""
+    ids = checked_ids(token_ids, n_vocab)
+    if not ids:
+        raise RequestError("the prompt has no tokens: give at least one character")
+    if len(ids) > n_ctx:
+        raise RequestError(
+            f"the prompt has {len(ids)} tokens, the context holds {n_ctx}",
+            hint="shorten it, or load with a larger n_ctx",
+        )
+    return ids
+
+
+def checked_sampling(given: Mapping[str, Any]) -> tuple[SamplingParams, tuple[str, ...]]:
+    """Sampling parameters and stop strings out of a call's keywords."""
+    unknown = sorted(given.keys() - SAMPLING_FIELDS - {"stop"})
+    if unknown:
+        allowed = ", ".join(sorted(SAMPLING_FIELDS | {"stop"}))
+        raise RequestError(f"unknown sampling parameter {unknown[0]!r}: known are {allowed}")
+    try:
+        params = SamplingParams(**{name: value for name, value in given.items() if name != "stop"})
+    except SamplingError as error:
+        raise RequestError(str(error)) from error
+    return params, _checked_stops(given.get("stop"))
+
+
+def _checked_stops(stop: object) -> tuple[str, ...]:
+    if stop is None:
+        return ()
+    stops = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, Iterable) else (stop,)
+    for each in stops:
+        if not isinstance(each, str) or not each:
+            raise RequestError(
+                f"stop is {_shown(stop)}: allowed are a str or several, each with at least one character"
+            )
+    return stops
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."

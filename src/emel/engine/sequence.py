@@ -1,0 +1,83 @@
+"""OpenSequence: a sequence without a generator, for those who want numbers and no text."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from emel.engine.failures import request_failures
+from emel.engine.results import Timings
+from emel.engine.session import Seat
+from emel.graph.batch import Outputs
+from emel.text.generator import check_output
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from emel.engine.session import Session
+
+
+class OpenSequence:
+    """A seat and an empty sequence of the session while its `with` lasts; `compute` and `measure` need the turn."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._seat = Seat(self)
+        self.sequence: int | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._session.admit(self._seat, self._open)
+        except BaseException:
+            self._session.turns.soon(self._close)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.turns.soon(self._close)
+
+    def compute(self, ids: list[int], outputs: Outputs) -> None:
+        """Appends tokens and computes them; the outputs are in the session's batch. RequestError when they failed."""
+        session = self._session
+        session.check_open()
+        assert self.sequence is not None
+        batch = session.batch
+        batch.clear()
+        with request_failures():
+            batch.add(ids, session.cache.reserve(self.sequence, len(ids)), self.sequence, outputs=outputs)
+            session.graph.compute(batch)
+            for output in range(batch.n_outputs):
+                check_output(batch, output)
+
+    def measure(self, ids: list[int], n_decode: int) -> Timings:
+        """Seconds of a prefill of `ids` and of `n_decode` greedy steps."""
+        session = self._session
+        session.check_open()
+        assert self.sequence is not None
+        cache, batch, graph, sequence = session.cache, session.batch, session.graph, self.sequence
+        begin = time.perf_counter()
+        for at in range(0, len(ids), session.chunk):
+            is_last = at + session.chunk >= len(ids)
+            self.compute(ids[at : at + session.chunk], Outputs.LAST if is_last else Outputs.NONE)
+        first = time.perf_counter()
+        for _ in range(n_decode):
+            token = batch.argmax[0]
+            batch.clear()
+            batch.add_token(token, cache.reserve(sequence, 1), sequence)
+            graph.compute(batch)
+        end = time.perf_counter()
+        with request_failures():
+            check_output(batch, 0)
+        return Timings(len(ids), n_decode + 1, first - begin, end - first, first - begin)
+
+    def _open(self) -> None:
+        self.sequence = self._session.cache.open()
+
+    def _close(self) -> None:
+        if self.sequence is not None:
+            self._session.cache.close_sequence(self.sequence)
+            self.sequence = None
+        self._session.leave(self._seat)
