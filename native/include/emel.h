@@ -241,7 +241,7 @@ typedef struct emel_batch {
 } emel_batch;
 
 /* Runs the plan's segments on the pool's lanes. No allocation; runs that share the plan or the pool take turns.
- * counters may be NULL; it is added to. The floating-point environment is set on every lane and the caller's restored. */
+ * counters may be NULL; it is added to. Lanes set their floating-point environment; the caller's is restored. */
 EMEL_API emel_status emel_plan_run(emel_plan* plan, emel_pool* pool, const emel_batch* batch, emel_counters* counters);
 
 /* ---- numerics helpers -------------------------------------------------------------------- */

@@ -18,8 +18,9 @@ namespace {
 // A worker that finds no new run within this time sleeps: long enough to bridge the Python side of a decode step,
 // short enough that an idle model costs nothing.
 constexpr int64_t kSpinNanoseconds = 300 * 1000;
-// Spins of a barrier before it offers its CPU to a lane that may have none.
-constexpr int kBarrierSpins = 4096;
+// Spins before a waiting lane offers its CPU to one that may have none; where lanes outnumber CPUs, one surely has none.
+constexpr int kSpins = 4096;
+constexpr int kSpinsWhenCrowded = 16;
 constexpr int kSpinsPerClockRead = 64;
 
 void relax() {
@@ -42,6 +43,26 @@ void run_lane(emel_pool* pool, uint32_t index) {
   pool->task(pool->context, lane);
 }
 
+uint32_t n_cpus() {
+#if defined(__linux__)
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return static_cast<uint32_t>(CPU_COUNT(&set));
+#endif
+  return UINT32_MAX;
+}
+
+// Waits until done() holds: spins, then yields the CPU between looks.
+template <class Done>
+void wait_until(const emel_pool& pool, Done done) {
+  for (int spins = 0; !done(); ++spins) {
+    if (spins < pool.spins) {
+      relax();
+    } else {
+      sched_yield();
+    }
+  }
+}
+
 // Waits for an epoch other than seen: spins, then sleeps.
 uint32_t next_epoch(emel_pool* pool, uint32_t seen) {
   const int64_t deadline = now_nanoseconds() + kSpinNanoseconds;
@@ -51,6 +72,7 @@ uint32_t next_epoch(emel_pool* pool, uint32_t seen) {
       if (epoch != seen) return epoch;
       relax();
     }
+    if (pool->spins < kSpins) sched_yield();
   } while (now_nanoseconds() < deadline);
   pthread_mutex_lock(&pool->sleep_mutex);
   // Counted before the epoch is read again: whoever raises the epoch either sees the sleeper or is seen by it.
@@ -111,13 +133,7 @@ void emel_pool::run(emel::LaneTask new_task, void* new_context) {
   n_running.store(n_lanes - 1, std::memory_order_relaxed);
   if (n_lanes > 1) publish(this);
   run_lane(this, 0);
-  for (int spins = 0; n_running.load(std::memory_order_acquire) != 0; ++spins) {
-    if (spins < kBarrierSpins) {
-      relax();
-    } else {
-      sched_yield();
-    }
-  }
+  wait_until(*this, [this] { return n_running.load(std::memory_order_acquire) == 0; });
   pthread_mutex_unlock(&run_mutex);
 }
 
@@ -129,13 +145,7 @@ void emel_pool::barrier() {
     barrier_epoch.store(seen + 1, std::memory_order_release);
     return;
   }
-  for (int spins = 0; barrier_epoch.load(std::memory_order_acquire) == seen; ++spins) {
-    if (spins < kBarrierSpins) {
-      relax();
-    } else {
-      sched_yield();
-    }
-  }
+  wait_until(*this, [this, seen] { return barrier_epoch.load(std::memory_order_acquire) != seen; });
 }
 
 emel_status emel_pool_create(uint32_t n_lanes, emel_pool** out) {
@@ -148,6 +158,7 @@ emel_status emel_pool_create(uint32_t n_lanes, emel_pool** out) {
   if (memory == nullptr) return emel::fail(EMEL_OUT_OF_MEMORY, "pool: out of memory");
   auto* pool = new (memory) emel_pool;
   pool->n_lanes = n_lanes;
+  pool->spins = n_lanes > n_cpus() ? kSpinsWhenCrowded : kSpins;
   pthread_mutex_init(&pool->run_mutex, nullptr);
   pthread_mutex_init(&pool->sleep_mutex, nullptr);
   pthread_cond_init(&pool->wake, nullptr);

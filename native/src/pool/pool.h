@@ -30,6 +30,7 @@ struct emel_pool {
   void barrier();
 
   uint32_t n_lanes = 1;
+  int spins = 0;  // of a waiting lane before it yields its CPU
   emel::LaneTask task = nullptr;
   void* context = nullptr;
   float* scratch = nullptr;  // (n_lanes, kLaneScratchFloats)
