@@ -10,6 +10,7 @@
 #include "emel.h"
 #include "kernels/layout.h"
 #include "kernels/table.h"
+#include "pack/source.h"
 #include "plan/plan.h"
 
 namespace {
@@ -57,18 +58,8 @@ void report(const char* name, size_t a, size_t b, size_t c, uint64_t digest) {
 }
 
 size_t source_row_bytes(uint32_t type, size_t cols) {
-  switch (type) {
-    case EMEL_TYPE_F32:
-      return cols * 4;
-    case EMEL_TYPE_F16:
-      return cols * 2;
-    case EMEL_TYPE_Q4_0:
-      return cols / 32 * 18;
-    case EMEL_TYPE_Q4_1:
-      return cols / 32 * 20;
-    default:
-      return cols / 32 * 34;
-  }
+  const emel::SourceBlock block = emel::source_block(type);
+  return cols / block.elements * block.bytes;
 }
 
 uint16_t small_half(Random& random) { return static_cast<uint16_t>(0x2000u + random.next() % 0x0800u); }
@@ -95,7 +86,9 @@ struct Matrix {
     require(emel_pack(pool, &job, 1));
   }
 
+  // Random bytes; where the format has float16 scales, small ones.
   void fill(Random& random, uint8_t* row, size_t row_bytes) const {
+    for (size_t i = 0; i < row_bytes; ++i) row[i] = static_cast<uint8_t>(random.next());
     if (type == EMEL_TYPE_F32) {
       for (size_t k = 0; k < cols; ++k) {
         const float value = random.value();
@@ -103,36 +96,50 @@ struct Matrix {
       }
       return;
     }
-    for (size_t i = 0; i < row_bytes; ++i) row[i] = static_cast<uint8_t>(random.next());
-    const size_t block_bytes = type == EMEL_TYPE_F16 ? 2 : source_row_bytes(type, 32);
-    for (size_t at = 0; at < row_bytes; at += block_bytes) {
-      uint16_t half = small_half(random);
-      memcpy(row + at, &half, 2);
-      if (type != EMEL_TYPE_Q4_1) continue;
-      half = static_cast<uint16_t>(small_half(random) | 0x8000u);
-      memcpy(row + at + 2, &half, 2);
+    const emel::SourceBlock block = emel::source_block(type);
+    for (size_t at = 0; at < row_bytes; at += block.bytes) {
+      if (type == EMEL_TYPE_MXFP4) {
+        row[at] = static_cast<uint8_t>(120 + random.next() % 8);
+        continue;
+      }
+      for (const size_t scale : scales_in_block()) {
+        if (scale == kNoScale) break;
+        const uint16_t half = static_cast<uint16_t>(small_half(random) | (random.next() & 0x8000u));
+        memcpy(row + at + scale, &half, 2);
+      }
+    }
+  }
+
+  static constexpr size_t kNoScale = 9999;
+  struct TwoScales {
+    size_t at[2];
+    const size_t* begin() const { return at; }
+    const size_t* end() const { return at + 2; }
+  };
+  TwoScales scales_in_block() const {
+    switch (type) {
+      case EMEL_TYPE_Q4_1:
+      case EMEL_TYPE_Q5_1:
+      case EMEL_TYPE_Q4_K:
+      case EMEL_TYPE_Q5_K:
+        return {{0, 2}};
+      case EMEL_TYPE_Q2_K:
+        return {{80, 82}};
+      case EMEL_TYPE_Q3_K:
+        return {{108, kNoScale}};
+      case EMEL_TYPE_Q6_K:
+        return {{208, kNoScale}};
+      case EMEL_TYPE_TQ1_0:
+        return {{52, kNoScale}};
+      case EMEL_TYPE_TQ2_0:
+        return {{64, kNoScale}};
+      default:
+        return {{0, kNoScale}};
     }
   }
 
   emel_weight weight() const { return {packed.data, packed.size, rows, cols, type, 1}; }
 };
-
-using MatmulKernel = void (*)(const emel::MatmulArgs&);
-
-MatmulKernel matmul_of(const emel::Kernels& k, uint32_t type) {
-  switch (type) {
-    case EMEL_TYPE_F32:
-      return k.matmul_f32;
-    case EMEL_TYPE_F16:
-      return k.matmul_f16;
-    case EMEL_TYPE_Q4_0:
-      return k.matmul_q4_0;
-    case EMEL_TYPE_Q4_1:
-      return k.matmul_q4_1;
-    default:
-      return k.matmul_q8_0;
-  }
-}
 
 void fill_values(Random& random, Bytes& to, size_t n) {
   for (size_t i = 0; i < n; ++i) to.floats()[i] = random.value() * 4.0f;
@@ -171,7 +178,7 @@ void digest_matmul(const emel::Kernels& k, emel_pool* pool, uint32_t type, size_
   a.cols = cols;
   a.group_end = (rows + 15) / 16;
   a.n_tokens = n_tokens;
-  matmul_of(k, type)(a);
+  k.matmul[type](a);
   char name[32];
   snprintf(name, sizeof name, "matmul_%u", type);
   report(name, rows, cols, n_tokens, fnv1a(out.data, n_tokens * rows * 4));
@@ -344,15 +351,22 @@ int main(int argc, char** argv) {
   emel_pool* pool = nullptr;
   require(emel_pool_create(static_cast<uint32_t>(n_lanes), &pool));
   const emel::Kernels& k = *emel::kernels_of(isa);
-  constexpr uint32_t kTypes[] = {EMEL_TYPE_F32, EMEL_TYPE_F16, EMEL_TYPE_Q4_0, EMEL_TYPE_Q4_1, EMEL_TYPE_Q8_0};
+  constexpr uint32_t kTypes[] = {EMEL_TYPE_F32,  EMEL_TYPE_F16,  EMEL_TYPE_BF16,   EMEL_TYPE_Q4_0,   EMEL_TYPE_Q4_1,
+                                 EMEL_TYPE_Q5_0, EMEL_TYPE_Q5_1, EMEL_TYPE_Q8_0,   EMEL_TYPE_IQ4_NL, EMEL_TYPE_MXFP4};
+  constexpr uint32_t kSuperTypes[] = {EMEL_TYPE_Q2_K, EMEL_TYPE_Q3_K,   EMEL_TYPE_Q4_K,  EMEL_TYPE_Q5_K,
+                                      EMEL_TYPE_Q6_K, EMEL_TYPE_IQ4_XS, EMEL_TYPE_TQ1_0, EMEL_TYPE_TQ2_0};
   constexpr size_t kShapes[][2] = {{1, 32}, {16, 64}, {37, 96}, {80, 576}};
+  constexpr size_t kSuperShapes[][2] = {{1, 256}, {37, 512}, {48, 768}};
   constexpr size_t kTokens[] = {1, 2, 3, 4, 5, 7, 8, 9, 17};
-  for (const uint32_t type : kTypes) {
-    for (const auto& shape : kShapes) {
-      for (const size_t n : kTokens) digest_matmul(k, pool, type, shape[0], shape[1], n);
+  for (const size_t n : kTokens) {
+    for (const uint32_t type : kTypes) {
+      for (const auto& shape : kShapes) digest_matmul(k, pool, type, shape[0], shape[1], n);
+    }
+    for (const uint32_t type : kSuperTypes) {
+      for (const auto& shape : kSuperShapes) digest_matmul(k, pool, type, shape[0], shape[1], n);
     }
   }
-  constexpr uint32_t kFloatTypes[] = {EMEL_TYPE_F32, EMEL_TYPE_F16};
+  constexpr uint32_t kFloatTypes[] = {EMEL_TYPE_F32, EMEL_TYPE_F16, EMEL_TYPE_BF16};
   for (const uint32_t type : kFloatTypes) {
     for (size_t cols = 1; cols < 8; ++cols) digest_matmul(k, pool, type, 17, cols, 3);
   }

@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-TOLERANCE = {"F32": 0.002, "F16": 0.002, "Q8_0": 0.01, "Q4_0": 0.01, "Q4_1": 0.01}
+FLOATS = ("F32", "F16", "BF16")
+BLOCKS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4",
+          "TQ1_0", "TQ2_0")  # fmt: skip
+TOLERANCE = dict.fromkeys(FLOATS, 0.002) | dict.fromkeys(BLOCKS, 0.01)
 """Relative RMS error of the logits. Block formats meet rounded activations, the others only the float16 KV cache."""
+
+WIDE = Geometry(d_model=256, d_ff=512)  # of super blocks
 
 N_TOKENS = 40  # two and a half KV blocks
 
@@ -42,6 +47,9 @@ CASES = {
     "q8_0": ("Q8_0", Geometry()),
     "f16": ("F16", Geometry()),
     "f32": ("F32", Geometry()),
+    **{name.lower(): (name, Geometry()) for name in ("BF16", "Q5_0", "Q5_1", "IQ4_NL", "MXFP4")},
+    **{name.lower(): (name, WIDE) for name in ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "TQ1_0", "TQ2_0")},
+    "q4_k-embedding-q6_k": ("Q4_K", Geometry(d_model=256, d_ff=256, embedding_type="Q6_K", tied=False)),
     "q4_1-embedding-q8_0": ("Q4_1", Geometry(embedding_type="Q8_0")),
     "one-layer-untied": ("Q4_0", Geometry(n_layers=1, tied=False)),
     "head-dim-128": ("Q8_0", Geometry(head_dim=128, n_heads=2, n_kv_heads=1)),

@@ -13,6 +13,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# Formats the gguf package reads but does not write: where a block's float16 scales lie, and about how large the weights
+# would be with a scale of one (the second scale takes the mean off). https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
+RANDOM_BLOCKS = {
+    "Q2_K": ((80, 15.0), (82, 10.0)),
+    "Q3_K": ((108, 45.0),),
+    "Q4_K": ((0, 300.0), (2, 40.0)),
+    "Q5_K": ((0, 600.0), (2, 39.0)),
+    "Q6_K": ((208, 1400.0),),
+    "IQ4_NL": ((0, 70.0),),
+    "IQ4_XS": ((0, 1300.0),),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Geometry:
     """What a tiny model looks like. Widths that a block format spans must be multiples of its block of 32."""
@@ -119,8 +132,21 @@ class _TensorSource:
                 self._vector(f"{block}{name}.bias", rows, around=0.0)
 
     def _matrix(self, name: str, rows: int, cols: int, type_: gguf.GGMLQuantizationType) -> None:
-        values = (self._random.standard_normal((rows, cols)) / np.sqrt(cols)).astype(np.float32)
-        self._writer.add_tensor(f"{name}.weight", quantize(values, type_), raw_dtype=type_)
+        if type_.name in RANDOM_BLOCKS:
+            data = self._random_blocks(rows, cols, type_)
+        else:
+            data = quantize((self._random.standard_normal((rows, cols)) / np.sqrt(cols)).astype(np.float32), type_)
+        self._writer.add_tensor(f"{name}.weight", data, raw_dtype=type_)
+
+    def _random_blocks(self, rows: int, cols: int, type_: gguf.GGMLQuantizationType) -> np.ndarray:
+        """Random bytes, with scales that give weights of about the deviation 1 / sqrt(cols)."""
+        n_elements, n_bytes = gguf.GGML_QUANT_SIZES[type_]
+        n_blocks = rows * cols // n_elements
+        raw = self._random.integers(0, 256, (n_blocks, n_bytes), dtype=np.uint8)
+        for at, unit in RANDOM_BLOCKS[type_.name]:
+            scale = self._random.uniform(0.9, 1.1, n_blocks) / (unit * np.sqrt(cols))
+            raw[:, at : at + 2] = scale.astype(np.float16).view(np.uint8).reshape(-1, 2)
+        return raw.reshape(rows, -1)
 
     def _vector(self, name: str, n: int, around: float) -> None:
         self._writer.add_tensor(name, (around + 0.2 * self._random.standard_normal(n)).astype(np.float32))

@@ -1,41 +1,100 @@
 // Packed matrix times activations: one lane is one output row, blocks ascending, no sum across lanes.
 //
-// acc = fma(float(idot), s * da, acc), then acc = fma(m, da * sum, acc) where the format has an offset. The zero
-// point of Q4_0 (8) and Q8_0 (128) is taken off in the integers, where it is exact.
+// acc = fma(float(idot), s * da, acc) for the block (or each half of it), then acc = fma(m, da * sum, acc) where the
+// format has an offset. A zero point is taken off in the integers, where it is exact.
 #pragma once
 
 namespace emel {
 namespace {
 
-struct FormatQ4_0 {
-  static constexpr uint32_t kType = EMEL_TYPE_Q4_0;
-  static constexpr int kZeroBits = 3;
-  static constexpr bool kOffset = false;
-  template <int T>
-  static EMEL_INLINE_MEMBER void dot(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
-    dot_q4<T>(w, a, low_at, stride, out);
+// The 64 bytes j of a block from its bit planes, j a constant.
+template <Quants kQuants, int j>
+EMEL_INLINE U8 unpack_vector(const uint8_t* quants, const Table& table) {
+  if constexpr (kQuants == Quants::kBytes) {
+    return u_load(quants + 64 * j);
+  } else if constexpr (kQuants == Quants::kTwo) {
+    return u_shift_right<2 * (j % 4)>(u_load(quants + 64 * (j / 4)), 3);
+  } else if constexpr (kQuants == Quants::kThree) {
+    const U8 two = u_shift_right<2 * (j % 4)>(u_load(quants + 64 * (j / 4)), 3);
+    const U8 bits = u_load(quants + 128);
+    return u_or(two, j < 2 ? u_shift_left<(j < 2 ? 2 - j : 0)>(bits, 4) : u_shift_right<(j < 2 ? 0 : j - 2)>(bits, 4));
+  } else {
+    const U8 both = u_load(quants + 64 * (j % 4));
+    const U8 nibbles = j < 4 ? u_mask(both, 15) : u_shift_right<4>(both, 15);
+    if constexpr (kQuants == Quants::kTable) {
+      return u_lookup(table.values, nibbles);
+    } else if constexpr (kQuants == Quants::kFive) {
+      const U8 bits = u_load(quants + 256);
+      return u_or(nibbles,
+                  j < 4 ? u_shift_left<(j < 4 ? 4 - j : 0)>(bits, 16) : u_shift_right<(j < 4 ? 0 : j - 4)>(bits, 16));
+    } else if constexpr (kQuants == Quants::kSix) {
+      const U8 pairs = u_load(quants + 256 + 64 * (j / 4));
+      constexpr int kShift = 2 * (j % 4) - 4;  // of bits 2k and 2k+1 to bits 4 and 5
+      return u_or(nibbles, kShift < 0 ? u_shift_left<(kShift < 0 ? -kShift : 0)>(pairs, 48)
+                                      : u_shift_right<(kShift < 0 ? 0 : kShift)>(pairs, 48));
+    } else {
+      return nibbles;
+    }
   }
-  static EMEL_INLINE_MEMBER I32 dot_single(const uint8_t* w, const int8_t* a, size_t low_at) {
-    return dot_q4_single(w, a, low_at);
+}
+
+template <uint32_t kType>
+EMEL_INLINE void unpack_block(const uint8_t* group, size_t b, U8 (&w)[8]) {
+  constexpr BlockLayout kLayout(kType);
+  constexpr Quants kQuants = kLayout.format.quants;
+  const uint8_t* quants = group + kLayout.quants_at(b);
+  w[0] = unpack_vector<kQuants, 0>(quants, table_of(kType));
+  w[1] = unpack_vector<kQuants, 1>(quants, table_of(kType));
+  w[2] = unpack_vector<kQuants, 2>(quants, table_of(kType));
+  w[3] = unpack_vector<kQuants, 3>(quants, table_of(kType));
+  w[4] = unpack_vector<kQuants, 4>(quants, table_of(kType));
+  w[5] = unpack_vector<kQuants, 5>(quants, table_of(kType));
+  w[6] = unpack_vector<kQuants, 6>(quants, table_of(kType));
+  w[7] = unpack_vector<kQuants, 7>(quants, table_of(kType));
+}
+
+EMEL_INLINE const uint16_t* halves_at(const uint8_t* p) { return reinterpret_cast<const uint16_t*>(p); }
+
+// s of a block's half, for the 16 rows. Products of scales are exact in float32.
+template <uint32_t kType>
+EMEL_INLINE F32 scale_of(const uint8_t* group, size_t b, size_t half) {
+  constexpr BlockLayout kLayout(kType);
+  constexpr Scales kScales = kLayout.format.scales;
+  const uint16_t* scale = halves_at(group + kLayout.scale_at(b));
+  if constexpr (kScales == Scales::kBfloat) {
+    return f_load_bf16(scale);
+  } else if constexpr (kScales == Scales::kSuper) {
+    return f_mul(f_load_f16(scale), f_load_i8(group + kLayout.sub_scale_at(b, half)));
+  } else if constexpr (kScales == Scales::kSuperOffset) {
+    return f_mul(f_load_f16(scale), f_load_u8(group + kLayout.sub_scale_at(b, half)));
+  } else if constexpr (kScales == Scales::kSuperNibbles) {
+    return f_mul(f_load_f16(scale), f_load_low_nibbles(group + kLayout.sub_scale_at(b, half)));
+  } else {
+    return f_load_f16(scale);
   }
-};
-struct FormatQ4_1 : FormatQ4_0 {
-  static constexpr uint32_t kType = EMEL_TYPE_Q4_1;
-  static constexpr int kZeroBits = -1;
-  static constexpr bool kOffset = true;
-};
-struct FormatQ8_0 {
-  static constexpr uint32_t kType = EMEL_TYPE_Q8_0;
-  static constexpr int kZeroBits = 7;
-  static constexpr bool kOffset = false;
-  template <int T>
-  static EMEL_INLINE_MEMBER void dot(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
-    dot_q8<T>(w, a, low_at, stride, out);
+}
+
+// m of a block's half.
+template <uint32_t kType>
+EMEL_INLINE F32 offset_of(const uint8_t* group, size_t b, size_t half) {
+  constexpr BlockLayout kLayout(kType);
+  constexpr Scales kScales = kLayout.format.scales;
+  const F32 offset = f_load_f16(halves_at(group + kLayout.offset_at(b)));
+  if constexpr (kScales == Scales::kSuperOffset) {
+    return f_mul(f_sub(f_zero(), offset), f_load_u8(group + kLayout.sub_offset_at(b, half)));
+  } else if constexpr (kScales == Scales::kSuperNibbles) {
+    return f_mul(f_sub(f_zero(), offset), f_load_high_nibbles(group + kLayout.sub_scale_at(b, half)));
+  } else {
+    return offset;
   }
-  static EMEL_INLINE_MEMBER I32 dot_single(const uint8_t* w, const int8_t* a, size_t low_at) {
-    return dot_q8_single(w, a, low_at);
-  }
-};
+}
+
+template <typename T>
+EMEL_INLINE T read(const uint8_t* p) {
+  T value;
+  memcpy(&value, p, sizeof value);
+  return value;
+}
 
 EMEL_INLINE void store_rows(const MatmulArgs& m, size_t group, size_t token, F32 acc) {
   const size_t row = group * kRowsPerGroup;
@@ -44,71 +103,107 @@ EMEL_INLINE void store_rows(const MatmulArgs& m, size_t group, size_t token, F32
   store_left(m.out + token * m.out_stride + row, acc, left);
 }
 
-// What one block adds to an output: the scaled product, then the offset.
-template <class Format>
-EMEL_INLINE F32 add_block(F32 acc, I32 idot, const uint16_t* scales, const uint8_t* activation,
-                          const QuantizedLayout& layout, size_t b) {
-  if constexpr (Format::kZeroBits >= 0) {
-    int32_t negative_sum;
-    memcpy(&negative_sum, activation + layout.negative_sums_at() + 4 * b, 4);
-    idot = i_add(idot, i_shl<Format::kZeroBits>(i_set1(negative_sum)));
+// What a half of block b adds to an output by its products.
+template <uint32_t kType, int kHalf>
+EMEL_INLINE F32 add_product(F32 acc, I32 idot, F32 scale, const uint8_t* record, const QuantizedLayout& layout,
+                            size_t b) {
+  constexpr Format kFormat = format_of(kType);
+  if constexpr (kFormat.zero_bits >= 0 && kFormat.halves == 1) {
+    const I32 negative_sum = i_set1(read<int32_t>(record + layout.negative_sums_at() + 4 * b));
+    idot = i_add(idot, i_shl<kFormat.zero_bits>(negative_sum));
+  } else if constexpr (kFormat.zero_bits >= 0) {
+    const I32 sum = i_set1(read<int32_t>(record + layout.half_sums_at() + 8 * b + 4 * kHalf));
+    idot = i_sub(idot, i_shl<kFormat.zero_bits>(sum));
   }
-  float da;
-  memcpy(&da, activation + layout.scales_at() + 4 * b, 4);
-  acc = f_fma(f_from_i(idot), f_mul(f_load_f16(scales), f_set1(da)), acc);
-  if constexpr (Format::kOffset) {
-    float scaled_sum;
-    memcpy(&scaled_sum, activation + layout.scaled_sums_at() + 4 * b, 4);
-    acc = f_fma(f_load_f16(scales + kRowsPerGroup), f_set1(scaled_sum), acc);
-  }
-  return acc;
+  return f_fma(f_from_i(idot), f_mul(scale, f_set1(read<float>(record + layout.scales_at() + 4 * b))), acc);
 }
 
-template <class Format>
-EMEL_INLINE const uint16_t* scales_of(const uint8_t* group, size_t b) {
-  return reinterpret_cast<const uint16_t*>(group + BlockLayout(Format::kType).scales_at(b));
+// What it adds by its offset.
+template <uint32_t kType, int kHalf>
+EMEL_INLINE F32 add_offset(F32 acc, F32 offset, const uint8_t* record, const QuantizedLayout& layout, size_t b) {
+  if constexpr (format_of(kType).halves == 1) {
+    return f_fma(offset, f_set1(read<float>(record + layout.scaled_sums_at() + 4 * b)), acc);
+  } else {
+    const float sum = static_cast<float>(read<int32_t>(record + layout.half_sums_at() + 8 * b + 4 * kHalf));
+    return f_fma(offset, f_set1(read<float>(record + layout.scales_at() + 4 * b) * sum), acc);
+  }
 }
-template <class Format>
-EMEL_INLINE const uint8_t* quants_of(const uint8_t* group, size_t b) {
-  return group + BlockLayout(Format::kType).quants_at(b);
+
+template <uint32_t kType, int T, int kHalf>
+EMEL_INLINE void add_half(F32 (&acc)[T], const U8 (&w)[8], const uint8_t* group, const uint8_t* records, size_t stride,
+                          const QuantizedLayout& layout, size_t b) {
+  constexpr Format kFormat = format_of(kType);
+  constexpr int kCount = kFormat.halves == 1 ? 8 : 4;
+  I32 idot[T];
+  dot_planes<T, quant_bits(kFormat.quants), kHalf * kCount, kCount>(
+      w, reinterpret_cast<const int8_t*>(records) + b * kBlock, layout.low_at(), stride, idot);
+  const F32 scale = scale_of<kType>(group, b, kHalf);
+#pragma unroll
+  for (int t = 0; t < T; ++t) {
+    acc[t] = add_product<kType, kHalf>(acc[t], idot[t], scale, records + static_cast<size_t>(t) * stride, layout, b);
+  }
+}
+
+template <uint32_t kType, int T, int kHalf>
+EMEL_INLINE void add_offsets(F32 (&acc)[T], const uint8_t* group, const uint8_t* records, size_t stride,
+                             const QuantizedLayout& layout, size_t b) {
+  if constexpr (has_offset(format_of(kType).scales)) {
+    const F32 offset = offset_of<kType>(group, b, kHalf);
+#pragma unroll
+    for (int t = 0; t < T; ++t) {
+      acc[t] = add_offset<kType, kHalf>(acc[t], offset, records + static_cast<size_t>(t) * stride, layout, b);
+    }
+  }
 }
 
 // One row group times T tokens.
-template <class Format, int T>
-EMEL_INLINE void token_tile(const MatmulArgs& m, size_t group_bytes, const QuantizedLayout& layout,
-                            size_t group, size_t token) {
-  const uint8_t* activation = m.activation + token * m.activation_stride;
+template <uint32_t kType, int T>
+EMEL_INLINE void token_tile(const MatmulArgs& m, size_t group_bytes, const QuantizedLayout& layout, size_t group,
+                            size_t token) {
+  constexpr bool kTwice = format_of(kType).halves == 2;
+  const uint8_t* records = m.activation + token * m.activation_stride;
   const uint8_t* weights = m.packed + group * group_bytes;
   F32 acc[T];
 #pragma unroll
   for (int t = 0; t < T; ++t) acc[t] = f_zero();
   for (size_t b = 0; b < layout.n_blocks; ++b) {
-    I32 idot[T];
-    Format::template dot<T>(quants_of<Format>(weights, b),
-                            reinterpret_cast<const int8_t*>(activation) + b * kBlock, layout.low_at(),
-                            m.activation_stride, idot);
-#pragma unroll
-    for (int t = 0; t < T; ++t) {
-      acc[t] = add_block<Format>(acc[t], idot[t], scales_of<Format>(weights, b),
-                                 activation + static_cast<size_t>(t) * m.activation_stride, layout, b);
-    }
+    U8 w[8];
+    unpack_block<kType>(weights, b, w);
+    add_half<kType, T, 0>(acc, w, weights, records, m.activation_stride, layout, b);
+    if constexpr (kTwice) add_half<kType, T, 1>(acc, w, weights, records, m.activation_stride, layout, b);
+    add_offsets<kType, T, 0>(acc, weights, records, m.activation_stride, layout, b);
+    if constexpr (kTwice) add_offsets<kType, T, 1>(acc, weights, records, m.activation_stride, layout, b);
   }
 #pragma unroll
   for (int t = 0; t < T; ++t) store_rows(m, group, token + static_cast<size_t>(t), acc[t]);
 }
 
+template <uint32_t kType, int kHalf>
+EMEL_INLINE F32 add_single_half(F32 acc, const U8 (&w)[8], const uint8_t* group, const uint8_t* record,
+                                const QuantizedLayout& layout, size_t b) {
+  constexpr Format kFormat = format_of(kType);
+  constexpr int kCount = kFormat.halves == 1 ? 8 : 4;
+  const int8_t* block = reinterpret_cast<const int8_t*>(record) + b * kBlock;
+  const I32 idot = dot_single<quant_bits(kFormat.quants), kHalf * kCount, kCount>(w, block, layout.low_at());
+  return add_product<kType, kHalf>(acc, idot, scale_of<kType>(group, b, kHalf), record, layout, b);
+}
+
 // One token: the slice of the matrix is read once, from end to end, which is all the memory system is good at.
-template <class Format>
+template <uint32_t kType>
 EMEL_INLINE void single_token(const MatmulArgs& m, size_t group_bytes, const QuantizedLayout& layout) {
+  constexpr bool kTwice = format_of(kType).halves == 2;
   for (size_t group = m.group_begin; group < m.group_end; ++group) {
     const uint8_t* weights = m.packed + group * group_bytes;
-    F32 acc = f_zero();
+    F32 acc[1] = {f_zero()};
     for (size_t b = 0; b < layout.n_blocks; ++b) {
-      const int8_t* block = reinterpret_cast<const int8_t*>(m.activation) + b * kBlock;
-      const I32 idot = Format::dot_single(quants_of<Format>(weights, b), block, layout.low_at());
-      acc = add_block<Format>(acc, idot, scales_of<Format>(weights, b), m.activation, layout, b);
+      U8 w[8];
+      unpack_block<kType>(weights, b, w);
+      acc[0] = add_single_half<kType, 0>(acc[0], w, weights, m.activation, layout, b);
+      if constexpr (kTwice) acc[0] = add_single_half<kType, 1>(acc[0], w, weights, m.activation, layout, b);
+      add_offsets<kType, 1, 0>(acc, weights, m.activation, 0, layout, b);
+      if constexpr (kTwice) add_offsets<kType, 1, 1>(acc, weights, m.activation, 0, layout, b);
     }
-    store_rows(m, group, 0, acc);
+    store_rows(m, group, 0, acc[0]);
   }
 }
 
@@ -117,37 +212,42 @@ EMEL_INLINE void single_token(const MatmulArgs& m, size_t group_bytes, const Qua
 constexpr size_t kPanelBytes = 384 * 1024;
 constexpr size_t kTileGroups = 4;
 
-template <class Format, int T>
+template <uint32_t kType, int T>
 EMEL_INLINE size_t token_tiles(const MatmulArgs& m, size_t group_bytes, const QuantizedLayout& layout,
                                size_t group_begin, size_t group_end, size_t token, size_t token_end) {
   for (; token + T <= token_end; token += T) {
     for (size_t group = group_begin; group < group_end; ++group) {
-      token_tile<Format, T>(m, group_bytes, layout, group, token);
+      token_tile<kType, T>(m, group_bytes, layout, group, token);
     }
   }
   return token;
 }
 
-template <class Format>
+template <uint32_t kType>
 void matmul_blocks(const MatmulArgs& m) {
   const QuantizedLayout layout(m.cols);
-  const size_t group_bytes = BlockLayout(Format::kType).group_bytes(layout.n_blocks);
-  if (m.n_tokens == 1) return single_token<Format>(m, group_bytes, layout);
+  const size_t group_bytes = BlockLayout(kType).group_bytes(layout.n_blocks);
+  if (m.n_tokens == 1) return single_token<kType>(m, group_bytes, layout);
   size_t panel = kPanelBytes / m.activation_stride / kTileTokens * kTileTokens;
   if (panel == 0) panel = kTileTokens;
   for (size_t begin = 0; begin < m.n_tokens; begin += panel) {
     const size_t end = begin + panel < m.n_tokens ? begin + panel : m.n_tokens;
     for (size_t group = m.group_begin; group < m.group_end; group += kTileGroups) {
       const size_t last = group + kTileGroups < m.group_end ? group + kTileGroups : m.group_end;
-      size_t token = token_tiles<Format, kTileTokens>(m, group_bytes, layout, group, last, begin, end);
-      if constexpr (kTileTokens > 4) token = token_tiles<Format, 4>(m, group_bytes, layout, group, last, token, end);
-      if constexpr (kTileTokens > 2) token = token_tiles<Format, 2>(m, group_bytes, layout, group, last, token, end);
-      token_tiles<Format, 1>(m, group_bytes, layout, group, last, token, end);
+      size_t token = token_tiles<kType, kTileTokens>(m, group_bytes, layout, group, last, begin, end);
+      if constexpr (kTileTokens > 4) token = token_tiles<kType, 4>(m, group_bytes, layout, group, last, token, end);
+      if constexpr (kTileTokens > 2) token = token_tiles<kType, 2>(m, group_bytes, layout, group, last, token, end);
+      token_tiles<kType, 1>(m, group_bytes, layout, group, last, token, end);
     }
   }
 }
 
+struct Bfloat {
+  uint16_t bits;
+};
+
 EMEL_INLINE F32 load_column(const uint16_t* p) { return f_load_f16(p); }
+EMEL_INLINE F32 load_column(const Bfloat* p) { return f_load_bf16(&p->bits); }
 EMEL_INLINE F32 load_column(const float* p) { return f_load(p); }
 
 // Four interleaved partial sums over k, joined (0 + 2) + (1 + 3).

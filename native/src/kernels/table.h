@@ -87,12 +87,10 @@ struct AttentionArgs {
 
 constexpr size_t kAttentionRows = 64;
 
+constexpr size_t kMaxType = 40;  // GGUF's type ids are below
+
 struct Kernels {
-  void (*matmul_q4_0)(const MatmulArgs&);
-  void (*matmul_q4_1)(const MatmulArgs&);
-  void (*matmul_q8_0)(const MatmulArgs&);
-  void (*matmul_f16)(const MatmulArgs&);
-  void (*matmul_f32)(const MatmulArgs&);
+  void (*matmul[kMaxType])(const MatmulArgs&);  // by GGUF type; nullptr: none
   void (*rms_norm)(const NormArgs&);
   void (*quantize)(const BlockArgs&);
   void (*gated_silu)(const BlockArgs&);

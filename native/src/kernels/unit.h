@@ -12,13 +12,50 @@
 #include "kernels/reduce.h"
 // clang-format on
 
-#define EMEL_KERNEL_TABLE(name)                                                                     \
-  namespace emel {                                                                                  \
-  const Kernels name = {                                                                            \
-      matmul_blocks<FormatQ4_0>, matmul_blocks<FormatQ4_1>, matmul_blocks<FormatQ8_0>,              \
-      matmul_floats<uint16_t>,   matmul_floats<float>,      rms_norm,                               \
-      quantize,                  gated_silu,                rope_store,                             \
-      attention,                 attention_chunk,           attention_join,                         \
-      argmax,                    largest,                                                           \
-  };                                                                                                \
+namespace emel {
+namespace {
+
+template <uint32_t kType>
+constexpr void set_blocks(Kernels& kernels) {
+  kernels.matmul[kType] = matmul_blocks<kType>;
+}
+
+constexpr Kernels all_kernels() {
+  Kernels k{};
+  k.matmul[EMEL_TYPE_F32] = matmul_floats<float>;
+  k.matmul[EMEL_TYPE_F16] = matmul_floats<uint16_t>;
+  k.matmul[EMEL_TYPE_BF16] = matmul_floats<Bfloat>;
+  set_blocks<EMEL_TYPE_Q4_0>(k);
+  set_blocks<EMEL_TYPE_Q4_1>(k);
+  set_blocks<EMEL_TYPE_Q5_0>(k);
+  set_blocks<EMEL_TYPE_Q5_1>(k);
+  set_blocks<EMEL_TYPE_Q8_0>(k);
+  set_blocks<EMEL_TYPE_Q2_K>(k);
+  set_blocks<EMEL_TYPE_Q3_K>(k);
+  set_blocks<EMEL_TYPE_Q4_K>(k);
+  set_blocks<EMEL_TYPE_Q5_K>(k);
+  set_blocks<EMEL_TYPE_Q6_K>(k);
+  set_blocks<EMEL_TYPE_IQ4_NL>(k);
+  set_blocks<EMEL_TYPE_IQ4_XS>(k);
+  set_blocks<EMEL_TYPE_MXFP4>(k);
+  set_blocks<EMEL_TYPE_TQ2_0>(k);
+  k.matmul[EMEL_TYPE_TQ1_0] = k.matmul[EMEL_TYPE_TQ2_0];  // packed alike
+  k.rms_norm = rms_norm;
+  k.quantize = quantize;
+  k.gated_silu = gated_silu;
+  k.rope_store = rope_store;
+  k.attention = attention;
+  k.attention_chunk = attention_chunk;
+  k.attention_join = attention_join;
+  k.argmax = argmax;
+  k.largest = largest;
+  return k;
+}
+
+}  // namespace
+}  // namespace emel
+
+#define EMEL_KERNEL_TABLE(name)         \
+  namespace emel {                      \
+  constexpr Kernels name = all_kernels(); \
   }

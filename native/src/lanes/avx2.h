@@ -105,109 +105,108 @@ EMEL_INLINE __m256i broadcast_four(const int8_t* a) {
   memcpy(&word, a, sizeof word);
   return _mm256_set1_epi32(word);
 }
-EMEL_INLINE __m256i load_bytes(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+EMEL_INLINE F32 f_load_bf16(const uint16_t* p) {
+  const __m256i lo = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i hi = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16))};
+}
+EMEL_INLINE __m128i load_8(const uint8_t* p) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)); }
+EMEL_INLINE F32 f_load_i8(const uint8_t* p) {
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8(p))), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8(p + 8)))};
+}
+EMEL_INLINE F32 f_load_u8(const uint8_t* p) {
+  return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load_8(p))), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load_8(p + 8)))};
+}
+EMEL_INLINE I32 i_load_u8(const uint8_t* p) {
+  return {_mm256_cvtepu8_epi32(load_8(p)), _mm256_cvtepu8_epi32(load_8(p + 8))};
+}
+EMEL_INLINE F32 f_load_low_nibbles(const uint8_t* p) { return f_from_i(i_and(i_load_u8(p), i_set1(15))); }
+EMEL_INLINE F32 f_load_high_nibbles(const uint8_t* p) {
+  const I32 bytes = i_load_u8(p);
+  return f_from_i({_mm256_srli_epi32(bytes.lo, 4), _mm256_srli_epi32(bytes.hi, 4)});
+}
 
-// Pairs of 4-bit products reach at most 2*15*127 = 3810, so a whole block (8 of them) fits int16.
-template <int T>
-EMEL_INLINE void add_plane_q4(const uint8_t* w, const int8_t* a, size_t stride, I32 (&out)[T]) {
-  const __m256i low_mask = _mm256_set1_epi8(15);
+// ---- 64 bytes: four elements of each of 16 rows
+
+struct U8 {
+  __m256i lo, hi;
+};
+
+EMEL_INLINE U8 u_load(const uint8_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
+}
+EMEL_INLINE U8 u_mask(U8 a, uint8_t mask) {
+  const __m256i m = _mm256_set1_epi8(static_cast<char>(mask));
+  return {_mm256_and_si256(a.lo, m), _mm256_and_si256(a.hi, m)};
+}
+EMEL_INLINE U8 u_or(U8 a, U8 b) { return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)}; }
+template <int kBits>
+EMEL_INLINE U8 u_shift_right(U8 a, uint8_t mask) {
+  return u_mask({_mm256_srli_epi16(a.lo, kBits), _mm256_srli_epi16(a.hi, kBits)}, mask);
+}
+template <int kBits>
+EMEL_INLINE U8 u_shift_left(U8 a, uint8_t mask) {
+  return u_mask({_mm256_slli_epi16(a.lo, kBits), _mm256_slli_epi16(a.hi, kBits)}, mask);
+}
+EMEL_INLINE U8 u_lookup(const uint8_t* table, U8 nibbles) {
+  const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm256_shuffle_epi8(t, nibbles.lo), _mm256_shuffle_epi8(t, nibbles.hi)};
+}
+
+// Pairs of products with a nibble reach at most 2*15*127 = 3810, so the eight of a block fit int16. Wider weights go
+// nibble by nibble.
+template <int T, int kFirst, int kCount>
+EMEL_INLINE void add_nibbles(const U8 (&w)[8], const int8_t* a, size_t stride, I32 (&out)[T]) {
   const __m256i ones = _mm256_set1_epi16(1);
-  __m256i lo_i16x16[T];
-  __m256i hi_i16x16[T];
+  I32 sums_i16[T];
 #pragma unroll
-  for (int t = 0; t < T; ++t) lo_i16x16[t] = hi_i16x16[t] = _mm256_setzero_si256();
+  for (int t = 0; t < T; ++t) sums_i16[t] = i_zero();
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const __m256i rows_lo = load_bytes(w + 64 * j);
-    const __m256i rows_hi = load_bytes(w + 64 * j + 32);
-    const __m256i first_lo = _mm256_and_si256(rows_lo, low_mask);
-    const __m256i first_hi = _mm256_and_si256(rows_hi, low_mask);
-    const __m256i second_lo = _mm256_and_si256(_mm256_srli_epi16(rows_lo, 4), low_mask);
-    const __m256i second_hi = _mm256_and_si256(_mm256_srli_epi16(rows_hi, 4), low_mask);
+  for (int j = kFirst; j < kFirst + kCount; ++j) {
 #pragma unroll
     for (int t = 0; t < T; ++t) {
-      const __m256i first = broadcast_four(a + t * stride + 4 * j);
-      const __m256i second = broadcast_four(a + t * stride + 16 + 4 * j);
-      lo_i16x16[t] = _mm256_add_epi16(lo_i16x16[t], _mm256_maddubs_epi16(first_lo, first));
-      hi_i16x16[t] = _mm256_add_epi16(hi_i16x16[t], _mm256_maddubs_epi16(first_hi, first));
-      lo_i16x16[t] = _mm256_add_epi16(lo_i16x16[t], _mm256_maddubs_epi16(second_lo, second));
-      hi_i16x16[t] = _mm256_add_epi16(hi_i16x16[t], _mm256_maddubs_epi16(second_hi, second));
+      const __m256i x = broadcast_four(a + t * stride + 4 * j);
+      sums_i16[t].lo = _mm256_add_epi16(sums_i16[t].lo, _mm256_maddubs_epi16(w[j].lo, x));
+      sums_i16[t].hi = _mm256_add_epi16(sums_i16[t].hi, _mm256_maddubs_epi16(w[j].hi, x));
     }
   }
 #pragma unroll
   for (int t = 0; t < T; ++t) {
-    out[t].lo = _mm256_add_epi32(out[t].lo, _mm256_madd_epi16(lo_i16x16[t], ones));
-    out[t].hi = _mm256_add_epi32(out[t].hi, _mm256_madd_epi16(hi_i16x16[t], ones));
+    out[t].lo = _mm256_add_epi32(out[t].lo, _mm256_madd_epi16(sums_i16[t].lo, ones));
+    out[t].hi = _mm256_add_epi32(out[t].hi, _mm256_madd_epi16(sums_i16[t].hi, ones));
   }
 }
-// Unsigned bytes would saturate; as |w - 128| times the signed activation no pair exceeds 2*128*127 < 2^15.
-// 128 times the sum of the activations is added back, so the result is that of the unsigned bytes.
-EMEL_INLINE __m256i dot_bytes(__m256i signed_bytes, __m256i magnitude, __m256i activation) {
-  const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(activation, signed_bytes));
-  return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-}
-template <int T>
-EMEL_INLINE void add_plane_q8(const uint8_t* w, const int8_t* a, size_t stride, I32 (&out)[T]) {
-  const __m256i flip = _mm256_set1_epi8(-128);
-  const __m256i ones_u8 = _mm256_set1_epi8(1);
-  const __m256i ones_i16 = _mm256_set1_epi16(1);
+template <int T, int kFirst, int kCount>
+EMEL_INLINE void nibbles_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
 #pragma unroll
-  for (int t = 0; t < T; ++t) {
-    const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a + t * stride));
-    const __m256i quads = _mm256_madd_epi16(_mm256_maddubs_epi16(ones_u8, x), ones_i16);
-    const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(quads), _mm256_extracti128_si256(quads, 1));
-    const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
-    const __m128i one = _mm_add_epi32(two, _mm_shuffle_epi32(two, 0xB1));
-    const __m256i offset = _mm256_slli_epi32(_mm256_broadcastd_epi32(one), 7);
-    out[t].lo = _mm256_add_epi32(out[t].lo, offset);
-    out[t].hi = _mm256_add_epi32(out[t].hi, offset);
-  }
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    const __m256i rows_lo = _mm256_xor_si256(load_bytes(w + 64 * j), flip);
-    const __m256i rows_hi = _mm256_xor_si256(load_bytes(w + 64 * j + 32), flip);
-    const __m256i magnitude_lo = _mm256_abs_epi8(rows_lo);
-    const __m256i magnitude_hi = _mm256_abs_epi8(rows_hi);
-#pragma unroll
-    for (int t = 0; t < T; ++t) {
-      const __m256i activation = broadcast_four(a + t * stride + 4 * j);
-      out[t].lo = _mm256_add_epi32(out[t].lo, dot_bytes(rows_lo, magnitude_lo, activation));
-      out[t].hi = _mm256_add_epi32(out[t].hi, dot_bytes(rows_hi, magnitude_hi, activation));
-    }
-  }
-}
-
-template <int T>
-EMEL_INLINE void times_radix(I32 (&out)[T]) {
+  for (int t = 0; t < T; ++t) out[t] = i_zero();
+  add_nibbles<T, kFirst, kCount>(w, a, stride, out);
 #pragma unroll
   for (int t = 0; t < T; ++t) out[t] = i_sub(i_shl<8>(out[t]), out[t]);
+  add_nibbles<T, kFirst, kCount>(w, a + low_at, stride, out);
 }
-template <int T>
-EMEL_INLINE void dot_q4(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
+template <int T, int kBits, int kFirst, int kCount>
+EMEL_INLINE void dot_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
+  if constexpr (kBits <= 4) {
+    nibbles_planes<T, kFirst, kCount>(w, a, low_at, stride, out);
+  } else {
+    U8 nibbles[8];
 #pragma unroll
-  for (int t = 0; t < T; ++t) out[t] = i_zero();
-  add_plane_q4<T>(w, a, stride, out);
-  times_radix<T>(out);
-  add_plane_q4<T>(w, a + low_at, stride, out);
-}
-template <int T>
-EMEL_INLINE void dot_q8(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
+    for (int j = kFirst; j < kFirst + kCount; ++j) nibbles[j] = u_shift_right<4>(w[j], 15);
+    nibbles_planes<T, kFirst, kCount>(nibbles, a, low_at, stride, out);
 #pragma unroll
-  for (int t = 0; t < T; ++t) out[t] = i_zero();
-  add_plane_q8<T>(w, a, stride, out);
-  times_radix<T>(out);
-  add_plane_q8<T>(w, a + low_at, stride, out);
+    for (int j = kFirst; j < kFirst + kCount; ++j) nibbles[j] = u_mask(w[j], 15);
+    I32 low[T];
+    nibbles_planes<T, kFirst, kCount>(nibbles, a, low_at, stride, low);
+#pragma unroll
+    for (int t = 0; t < T; ++t) out[t] = i_add(i_shl<4>(out[t]), low[t]);
+  }
 }
-
-// One token.
-EMEL_INLINE I32 dot_q4_single(const uint8_t* w, const int8_t* a, size_t low_at) {
+template <int kBits, int kFirst, int kCount>
+EMEL_INLINE I32 dot_single(const U8 (&w)[8], const int8_t* a, size_t low_at) {
   I32 out[1];
-  dot_q4<1>(w, a, low_at, 0, out);
-  return out[0];
-}
-EMEL_INLINE I32 dot_q8_single(const uint8_t* w, const int8_t* a, size_t low_at) {
-  I32 out[1];
-  dot_q8<1>(w, a, low_at, 0, out);
+  dot_planes<1, kBits, kFirst, kCount>(w, a, low_at, 0, out);
   return out[0];
 }
 

@@ -70,6 +70,38 @@ EMEL_INLINE I32 broadcast_four(const int8_t* a) {
   return _mm512_set1_epi32(word);
 }
 
+EMEL_INLINE F32 f_load_bf16(const uint16_t* p) {
+  return f_bits(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
+}
+EMEL_INLINE __m128i load_16(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+EMEL_INLINE F32 f_load_i8(const uint8_t* p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(p))); }
+EMEL_INLINE F32 f_load_u8(const uint8_t* p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16(p))); }
+EMEL_INLINE F32 f_load_low_nibbles(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_cvtepu8_epi32(load_16(p)), _mm512_set1_epi32(15)));
+}
+EMEL_INLINE F32 f_load_high_nibbles(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_srli_epi32(_mm512_cvtepu8_epi32(load_16(p)), 4));
+}
+
+// ---- 64 bytes: four elements of each of 16 rows
+
+using U8 = __m512i;
+
+EMEL_INLINE U8 u_load(const uint8_t* p) { return _mm512_loadu_si512(p); }
+EMEL_INLINE U8 u_mask(U8 a, uint8_t mask) { return _mm512_and_si512(a, _mm512_set1_epi8(static_cast<char>(mask))); }
+EMEL_INLINE U8 u_or(U8 a, U8 b) { return _mm512_or_si512(a, b); }
+template <int kBits>
+EMEL_INLINE U8 u_shift_right(U8 a, uint8_t mask) {
+  return u_mask(_mm512_srli_epi16(a, kBits), mask);
+}
+template <int kBits>
+EMEL_INLINE U8 u_shift_left(U8 a, uint8_t mask) {
+  return u_mask(_mm512_slli_epi16(a, kBits), mask);
+}
+EMEL_INLINE U8 u_lookup(const uint8_t* table, U8 nibbles) {
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load_16(table)), nibbles);
+}
+
 // Keeps the compiler from gathering each token's products into one dependent chain.
 template <int T>
 EMEL_INLINE void keep_order(I32 (&out)[T]) {
@@ -77,77 +109,35 @@ EMEL_INLINE void keep_order(I32 (&out)[T]) {
   for (int t = 0; t < T; ++t) __asm__ volatile("" : "+v"(out[t]));
 }
 
-template <int T>
-EMEL_INLINE void add_plane(const I32 (&weights_u8x64)[8], const int8_t* a, size_t stride, I32 (&out)[T]) {
+template <int T, int kFirst, int kCount>
+EMEL_INLINE void add_plane(const U8 (&w)[8], const int8_t* a, size_t stride, I32 (&out)[T]) {
 #pragma unroll
-  for (int j = 0; j < 8; ++j) {
+  for (int j = kFirst; j < kFirst + kCount; ++j) {
 #pragma unroll
-    for (int t = 0; t < T; ++t) {
-      out[t] = _mm512_dpbusd_epi32(out[t], weights_u8x64[j], broadcast_four(a + t * stride + 4 * j));
-    }
+    for (int t = 0; t < T; ++t) out[t] = _mm512_dpbusd_epi32(out[t], w[j], broadcast_four(a + t * stride + 4 * j));
     keep_order<T>(out);
   }
 }
-
-// Both planes against eight vectors of four elements each.
-template <int T>
-EMEL_INLINE void dot_planes(const I32 (&weights_u8x64)[8], const int8_t* a, size_t low_at, size_t stride,
-                            I32 (&out)[T]) {
+template <int T, int kBits, int kFirst, int kCount>
+EMEL_INLINE void dot_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
 #pragma unroll
   for (int t = 0; t < T; ++t) out[t] = _mm512_setzero_si512();
-  add_plane<T>(weights_u8x64, a, stride, out);
+  add_plane<T, kFirst, kCount>(w, a, stride, out);
 #pragma unroll
   for (int t = 0; t < T; ++t) out[t] = _mm512_sub_epi32(_mm512_slli_epi32(out[t], 8), out[t]);
-  add_plane<T>(weights_u8x64, a + low_at, stride, out);
+  add_plane<T, kFirst, kCount>(w, a + low_at, stride, out);
 }
-template <int T>
-EMEL_INLINE void dot_q4(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
-  const I32 low_mask = _mm512_set1_epi8(15);
-  I32 weights_u8x64[8];
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const I32 both_u8x64 = _mm512_loadu_si512(w + 64 * j);
-    weights_u8x64[j] = _mm512_and_si512(both_u8x64, low_mask);
-    weights_u8x64[j + 4] = _mm512_and_si512(_mm512_srli_epi16(both_u8x64, 4), low_mask);
-  }
-  dot_planes<T>(weights_u8x64, a, low_at, stride, out);
-}
-template <int T>
-EMEL_INLINE void dot_q8(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
-  I32 weights_u8x64[8];
-#pragma unroll
-  for (int j = 0; j < 8; ++j) weights_u8x64[j] = _mm512_loadu_si512(w + 64 * j);
-  dot_planes<T>(weights_u8x64, a, low_at, stride, out);
-}
-
-// One token: the planes in chains of their own, so that neither waits for the other.
-struct Chains {
+// The planes in chains of their own, so that neither waits for the other.
+template <int kBits, int kFirst, int kCount>
+EMEL_INLINE I32 dot_single(const U8 (&w)[8], const int8_t* a, size_t low_at) {
   I32 high = _mm512_setzero_si512();
   I32 low = _mm512_setzero_si512();
-};
-EMEL_INLINE void add_vector(Chains& sums, I32 weights_u8x64, const int8_t* a, size_t low_at) {
-  sums.high = _mm512_dpbusd_epi32(sums.high, weights_u8x64, broadcast_four(a));
-  sums.low = _mm512_dpbusd_epi32(sums.low, weights_u8x64, broadcast_four(a + low_at));
-}
-EMEL_INLINE I32 join_planes(const Chains& sums) {
-  return _mm512_add_epi32(_mm512_sub_epi32(_mm512_slli_epi32(sums.high, 8), sums.high), sums.low);
-}
-EMEL_INLINE I32 dot_q4_single(const uint8_t* w, const int8_t* a, size_t low_at) {
-  const I32 low_mask = _mm512_set1_epi8(15);
-  Chains sums;
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const I32 both_u8x64 = _mm512_loadu_si512(w + 64 * j);
-    add_vector(sums, _mm512_and_si512(both_u8x64, low_mask), a + 4 * j, low_at);
-    add_vector(sums, _mm512_and_si512(_mm512_srli_epi16(both_u8x64, 4), low_mask), a + 16 + 4 * j, low_at);
+  for (int j = kFirst; j < kFirst + kCount; ++j) {
+    high = _mm512_dpbusd_epi32(high, w[j], broadcast_four(a + 4 * j));
+    low = _mm512_dpbusd_epi32(low, w[j], broadcast_four(a + low_at + 4 * j));
   }
-  return join_planes(sums);
-}
-EMEL_INLINE I32 dot_q8_single(const uint8_t* w, const int8_t* a, size_t low_at) {
-  Chains sums;
-#pragma unroll
-  for (int j = 0; j < 8; ++j) add_vector(sums, _mm512_loadu_si512(w + 64 * j), a + 4 * j, low_at);
-  return join_planes(sums);
+  return _mm512_add_epi32(_mm512_sub_epi32(_mm512_slli_epi32(high, 8), high), low);
 }
 
 }  // namespace

@@ -142,46 +142,94 @@ EMEL_INLINE uint32_t f_equal_mask(F32 a, F32 b) {
   return mask;
 }
 
-// out[t] = sum over the block's 32 elements of w[row] * (255 * high[t] + low[t]); low lies low_at bytes after high.
-// w holds nibbles, 64 bytes per four elements of 16 rows: low nibbles elements 0..15, high nibbles 16..31.
-template <int T>
-EMEL_INLINE void dot_q4(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
+EMEL_INLINE F32 f_load_bf16(const uint16_t* p) {
+  I32 bits;
+  EMEL_LANES bits.v[lane] = static_cast<int32_t>(static_cast<uint32_t>(p[lane]) << 16);
+  return f_bits(bits);
+}
+EMEL_INLINE F32 f_load_i8(const uint8_t* p) {
+  F32 r;
+  EMEL_LANES r.v[lane] = static_cast<float>(static_cast<int8_t>(p[lane]));
+  return r;
+}
+EMEL_INLINE F32 f_load_u8(const uint8_t* p) {
+  F32 r;
+  EMEL_LANES r.v[lane] = static_cast<float>(p[lane]);
+  return r;
+}
+EMEL_INLINE F32 f_load_low_nibbles(const uint8_t* p) {
+  F32 r;
+  EMEL_LANES r.v[lane] = static_cast<float>(p[lane] & 15);
+  return r;
+}
+EMEL_INLINE F32 f_load_high_nibbles(const uint8_t* p) {
+  F32 r;
+  EMEL_LANES r.v[lane] = static_cast<float>(p[lane] >> 4);
+  return r;
+}
+
+// ---- 64 bytes: four elements of each of 16 rows
+
+struct U8 {
+  uint8_t v[64];
+};
+#define EMEL_BYTES for (int byte = 0; byte < 64; ++byte)
+
+EMEL_INLINE U8 u_load(const uint8_t* p) {
+  U8 r;
+  memcpy(r.v, p, sizeof r.v);
+  return r;
+}
+EMEL_INLINE U8 u_mask(U8 a, uint8_t mask) {
+  U8 r;
+  EMEL_BYTES r.v[byte] = a.v[byte] & mask;
+  return r;
+}
+EMEL_INLINE U8 u_or(U8 a, U8 b) {
+  U8 r;
+  EMEL_BYTES r.v[byte] = a.v[byte] | b.v[byte];
+  return r;
+}
+// (a >> kBits) & mask and (a << kBits) & mask, byte by byte.
+template <int kBits>
+EMEL_INLINE U8 u_shift_right(U8 a, uint8_t mask) {
+  U8 r;
+  EMEL_BYTES r.v[byte] = static_cast<uint8_t>(a.v[byte] >> kBits) & mask;
+  return r;
+}
+template <int kBits>
+EMEL_INLINE U8 u_shift_left(U8 a, uint8_t mask) {
+  U8 r;
+  EMEL_BYTES r.v[byte] = static_cast<uint8_t>(a.v[byte] << kBits) & mask;
+  return r;
+}
+EMEL_INLINE U8 u_lookup(const uint8_t* table, U8 nibbles) {
+  U8 r;
+  EMEL_BYTES r.v[byte] = table[nibbles.v[byte]];
+  return r;
+}
+
+// out[t] = sum over vectors [kFirst, kFirst + kCount) of w[row] * (255 * high[t] + low[t]); a points at the first of
+// the block's 32 high parts, low lies low_at bytes after high, tokens lie stride bytes apart. w < 2^kBits.
+template <int T, int kBits, int kFirst, int kCount>
+EMEL_INLINE void dot_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
   for (int t = 0; t < T; ++t) {
     const int8_t* high = a + t * stride;
     const int8_t* low = high + low_at;
     EMEL_LANES {
       int32_t sum = 0;
-      for (int i = 0; i < 16; ++i) {
-        const uint8_t byte = w[(i / 4) * 64 + lane * 4 + i % 4];
-        sum += (byte & 15) * (255 * high[i] + low[i]) + (byte >> 4) * (255 * high[i + 16] + low[i + 16]);
+      for (int j = kFirst; j < kFirst + kCount; ++j) {
+        for (int i = 0; i < 4; ++i) sum += w[j].v[lane * 4 + i] * (255 * high[4 * j + i] + low[4 * j + i]);
       }
       out[t].v[lane] = sum;
     }
   }
 }
-// The same for bytes: 64 bytes per four elements of 16 rows.
-template <int T>
-EMEL_INLINE void dot_q8(const uint8_t* w, const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
-  for (int t = 0; t < T; ++t) {
-    const int8_t* high = a + t * stride;
-    const int8_t* low = high + low_at;
-    EMEL_LANES {
-      int32_t sum = 0;
-      for (int i = 0; i < 32; ++i) sum += w[(i / 4) * 64 + lane * 4 + i % 4] * (255 * high[i] + low[i]);
-      out[t].v[lane] = sum;
-    }
-  }
-}
-
-// One token.
-EMEL_INLINE I32 dot_q4_single(const uint8_t* w, const int8_t* a, size_t low_at) {
+// The same for one token, arranged for latency.
+template <int kBits, int kFirst, int kCount>
+EMEL_INLINE I32 dot_single(const U8 (&w)[8], const int8_t* a, size_t low_at) {
   I32 out[1];
-  dot_q4<1>(w, a, low_at, 0, out);
-  return out[0];
-}
-EMEL_INLINE I32 dot_q8_single(const uint8_t* w, const int8_t* a, size_t low_at) {
-  I32 out[1];
-  dot_q8<1>(w, a, low_at, 0, out);
+  dot_planes<1, kBits, kFirst, kCount>(w, a, low_at, 0, out);
   return out[0];
 }
 

@@ -6,6 +6,8 @@
 #include "core/half.h"
 #include "kernels/layout.h"
 #include "pack/pack.h"
+#include "pack/planes.h"
+#include "pack/source.h"
 #include "pool/pool.h"
 
 namespace emel {
@@ -13,35 +15,9 @@ namespace {
 
 constexpr uint64_t kMaxExtent = uint64_t{1} << 46;
 
-struct SourceBlock {
-  uint64_t bytes;
-  uint64_t elements;
-};
-
-bool source_block(uint32_t type, SourceBlock* block) {
-  switch (type) {
-    case EMEL_TYPE_F32:
-      *block = {4, 1};
-      return true;
-    case EMEL_TYPE_F16:
-      *block = {2, 1};
-      return true;
-    case EMEL_TYPE_Q4_0:
-      *block = {18, 32};
-      return true;
-    case EMEL_TYPE_Q4_1:
-      *block = {20, 32};
-      return true;
-    case EMEL_TYPE_Q8_0:
-      *block = {34, 32};
-      return true;
-    default:
-      return false;
-  }
-}
-
 emel_status check_shape(uint32_t type, uint64_t rows, uint64_t cols, SourceBlock* block) {
-  if (!source_block(type, block)) return fail(EMEL_UNSUPPORTED, "pack: tensor type %u has no packed form", type);
+  *block = source_block(type);
+  if (block->elements == 0) return fail(EMEL_UNSUPPORTED, "pack: tensor type %u has no packed form", type);
   if (rows == 0 || cols == 0 || rows > kMaxExtent / cols / 8) {
     return fail(EMEL_INVALID_ARGUMENT, "pack: shape (%llu, %llu) is empty or too large",
                 static_cast<unsigned long long>(rows), static_cast<unsigned long long>(cols));
@@ -55,31 +31,8 @@ emel_status check_shape(uint32_t type, uint64_t rows, uint64_t cols, SourceBlock
 
 uint64_t n_groups(uint64_t rows) { return (rows + kRowsPerGroup - 1) / kRowsPerGroup; }
 
-void pack_block_row(const emel_pack_job& job, const uint8_t* row, size_t lane, uint8_t* group) {
-  const BlockLayout layout(job.type);
-  const size_t n_blocks = job.cols / kBlock;
-  const size_t kinds = scale_kinds(job.type);
-  const bool bytes = job.type == EMEL_TYPE_Q8_0;
-  const size_t quant_bytes = bytes ? 32 : 16;
-  const uint32_t flip = bytes ? 0x80808080u : 0u;  // signed bytes to unsigned with zero point 128
-  for (size_t b = 0; b < n_blocks; ++b) {
-    const uint8_t* block = row + b * (2 * kinds + quant_bytes);
-    for (size_t kind = 0; kind < kinds; ++kind) {
-      memcpy(group + layout.scales_at(b) + (kind * kRowsPerGroup + lane) * 2, block + 2 * kind, 2);
-    }
-    uint8_t* quants = group + layout.quants_at(b) + lane * 4;
-    for (size_t word = 0; word < quant_bytes / 4; ++word) {
-      uint32_t four;
-      memcpy(&four, block + 2 * kinds + 4 * word, 4);
-      four ^= flip;
-      memcpy(quants + word * 64, &four, 4);
-    }
-  }
-}
-
 void pack_group(const emel_pack_job& job, uint64_t index) {
-  SourceBlock block{};
-  source_block(job.type, &block);
+  const SourceBlock block = source_block(job.type);
   const size_t n_group_bytes = group_bytes(job.type, job.cols);
   const size_t row_bytes = job.cols / block.elements * block.bytes;
   uint8_t* group = static_cast<uint8_t*>(job.dst) + index * n_group_bytes;
@@ -93,7 +46,11 @@ void pack_group(const emel_pack_job& job, uint64_t index) {
         memcpy(group + (k * kRowsPerGroup + lane) * block.bytes, row + k * block.bytes, block.bytes);
       }
     } else {
-      pack_block_row(job, row, lane, group);
+      for (size_t b = 0; b < job.cols / kBlock; ++b) {
+        BlockValues values{};
+        read_block(job.type, row, b, &values);
+        write_planes(job.type, values, group, b, lane);
+      }
     }
   }
 }
@@ -131,28 +88,18 @@ emel_status check_job(const emel_pack_job& job, uint64_t index) {
   return EMEL_OK;
 }
 
-void dequantize_block(uint32_t type, const uint8_t* block, float* out) {
+float float_value(uint32_t type, const uint8_t* p) {
+  float value;
+  if (type == EMEL_TYPE_F32) {
+    memcpy(&value, p, 4);
+    return value;
+  }
   uint16_t half;
-  memcpy(&half, block, 2);
-  const float d = half_to_float(half);
-  if (type == EMEL_TYPE_Q8_0) {
-    for (size_t i = 0; i < kBlock; ++i) out[i] = d * static_cast<float>(static_cast<int8_t>(block[2 + i]));
-    return;
-  }
-  float m = 0.0f;
-  const uint8_t* q = block + 2;
-  if (type == EMEL_TYPE_Q4_1) {
-    memcpy(&half, block + 2, 2);
-    m = half_to_float(half);
-    q = block + 4;
-  }
-  const int zero = type == EMEL_TYPE_Q4_0 ? 8 : 0;
-  for (size_t i = 0; i < kBlock / 2; ++i) {
-    const float low = d * static_cast<float>((q[i] & 15) - zero);
-    const float high = d * static_cast<float>((q[i] >> 4) - zero);
-    out[i] = type == EMEL_TYPE_Q4_1 ? low + m : low;
-    out[i + 16] = type == EMEL_TYPE_Q4_1 ? high + m : high;
-  }
+  memcpy(&half, p, 2);
+  if (type == EMEL_TYPE_F16) return half_to_float(half);
+  const uint32_t wide = static_cast<uint32_t>(half) << 16;
+  memcpy(&value, &wide, 4);
+  return value;
 }
 
 }  // namespace
@@ -161,36 +108,14 @@ void unpack_row(uint32_t type, const uint8_t* packed, size_t cols, size_t row, f
   const uint8_t* group = packed + row / kRowsPerGroup * group_bytes(type, cols);
   const size_t lane = row % kRowsPerGroup;
   if (is_float_type(type)) {
-    for (size_t k = 0; k < cols; ++k) {
-      const size_t at = k * kRowsPerGroup + lane;
-      if (type == EMEL_TYPE_F32) {
-        memcpy(out + k, group + at * 4, 4);
-      } else {
-        uint16_t half;
-        memcpy(&half, group + at * 2, 2);
-        out[k] = half_to_float(half);
-      }
-    }
+    const size_t n_bytes = source_block(type).bytes;
+    for (size_t k = 0; k < cols; ++k) out[k] = float_value(type, group + (k * kRowsPerGroup + lane) * n_bytes);
     return;
   }
-  // Put the block together again as GGUF has it; then there is one definition of every format's values.
-  const BlockLayout layout(type);
-  const size_t kinds = scale_kinds(type);
-  const size_t quant_bytes = layout.quant_bytes / kRowsPerGroup;
-  const uint32_t flip = type == EMEL_TYPE_Q8_0 ? 0x80808080u : 0u;
   for (size_t b = 0; b < cols / kBlock; ++b) {
-    uint8_t block[36];
-    for (size_t kind = 0; kind < kinds; ++kind) {
-      memcpy(block + 2 * kind, group + layout.scales_at(b) + (kind * kRowsPerGroup + lane) * 2, 2);
-    }
-    const uint8_t* quants = group + layout.quants_at(b) + lane * 4;
-    for (size_t word = 0; word < quant_bytes / 4; ++word) {
-      uint32_t four;
-      memcpy(&four, quants + word * 64, 4);
-      four ^= flip;
-      memcpy(block + 2 * kinds + 4 * word, &four, 4);
-    }
-    dequantize_block(type, block, out + b * kBlock);
+    BlockValues values{};
+    read_planes(type, group, b, lane, &values);
+    block_floats(type, values, out + b * kBlock);
   }
 }
 
@@ -229,17 +154,13 @@ emel_status emel_dequantize(uint32_t type, const void* src, uint64_t src_bytes, 
   }
   const emel::FloatEnvironment environment;
   const auto* bytes = static_cast<const uint8_t*>(src);
-  if (type == EMEL_TYPE_F32) {
-    memcpy(dst, src, n * 4);
-  } else if (type == EMEL_TYPE_F16) {
-    for (uint64_t i = 0; i < n; ++i) {
-      uint16_t half;
-      memcpy(&half, bytes + 2 * i, 2);
-      dst[i] = emel::half_to_float(half);
-    }
+  if (emel::is_float_type(type)) {
+    for (uint64_t i = 0; i < n; ++i) dst[i] = emel::float_value(type, bytes + i * block.bytes);
   } else {
-    for (uint64_t b = 0; b < n / block.elements; ++b) {
-      emel::dequantize_block(type, bytes + b * block.bytes, dst + b * emel::kBlock);
+    for (uint64_t b = 0; b < n / emel::kBlock; ++b) {
+      emel::BlockValues values{};
+      emel::read_block(type, bytes, b, &values);
+      emel::block_floats(type, values, dst + b * emel::kBlock);
     }
   }
   return EMEL_OK;

@@ -99,21 +99,6 @@ void run_rms_norm(const OpRun& r) {
   r.kernels().rms_norm(a);
 }
 
-void matmul_part(const Kernels& kernels, uint32_t type, const MatmulArgs& a) {
-  switch (type) {
-    case EMEL_TYPE_Q4_0:
-      return kernels.matmul_q4_0(a);
-    case EMEL_TYPE_Q4_1:
-      return kernels.matmul_q4_1(a);
-    case EMEL_TYPE_Q8_0:
-      return kernels.matmul_q8_0(a);
-    case EMEL_TYPE_F16:
-      return kernels.matmul_f16(a);
-    default:
-      return kernels.matmul_f32(a);
-  }
-}
-
 // Below this many multiply-adds per lane a second lane costs more than it brings.
 constexpr size_t kLeastWork = 32 * 1024;
 
@@ -146,7 +131,7 @@ void run_matmul(const OpRun& r) {
     a.rows = weight.rows;
     a.cols = cols;
     a.n_tokens = n_tokens;
-    matmul_part(r.kernels(), weight.type, a);
+    r.kernels().matmul[weight.type](a);
   }
 }
 

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
     from emel.kernel.pool import LanePool
 
-PACKABLE = (TensorType.F32, TensorType.F16, TensorType.Q4_0, TensorType.Q4_1, TensorType.Q8_0)
+# fmt: off
+PACKABLE = (
+    TensorType.F32, TensorType.F16, TensorType.BF16,
+    TensorType.Q4_0, TensorType.Q4_1, TensorType.Q5_0, TensorType.Q5_1, TensorType.Q8_0,
+    TensorType.Q2_K, TensorType.Q3_K, TensorType.Q4_K, TensorType.Q5_K, TensorType.Q6_K,
+    TensorType.IQ4_NL, TensorType.IQ4_XS, TensorType.MXFP4, TensorType.TQ1_0, TensorType.TQ2_0,
+)
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from emel._native import NativeError
+from emel.kernel.packing import PACKABLE
 from emel.kernel.sizes import ALIGNMENT, aligned, attention_scratch_bytes, kv_bytes, packed_bytes, quantized_bytes
 from emel.tensor.types import TensorType
 
@@ -12,16 +13,16 @@ def test_aligned_rounds_up() -> None:
     assert ALIGNMENT == 64
 
 
-@pytest.mark.parametrize("type_", [TensorType.F32, TensorType.F16, TensorType.Q4_0, TensorType.Q4_1, TensorType.Q8_0])
+@pytest.mark.parametrize("type_", PACKABLE)
 def test_packed_bytes_pad_rows_to_sixteen(type_: TensorType) -> None:
-    assert packed_bytes(type_, 1, 64) == packed_bytes(type_, 16, 64)
-    assert packed_bytes(type_, 17, 64) == 2 * packed_bytes(type_, 16, 64)
-    assert packed_bytes(type_, 16, 64) >= type_.n_bytes(16, 64)
+    assert packed_bytes(type_, 1, 512) == packed_bytes(type_, 16, 512)
+    assert packed_bytes(type_, 17, 512) == 2 * packed_bytes(type_, 16, 512)
+    assert packed_bytes(type_, 16, 512) >= type_.n_bytes(16, 512)
 
 
 def test_packed_bytes_refuses_types_and_rows_it_cannot_hold() -> None:
     with pytest.raises(NativeError):
-        packed_bytes(TensorType.Q6_K, 16, 256)
+        packed_bytes(TensorType.IQ1_S, 16, 256)
     with pytest.raises(NativeError):
         packed_bytes(TensorType.Q8_0, 16, 33)
     with pytest.raises(NativeError):

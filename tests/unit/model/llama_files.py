@@ -78,6 +78,6 @@ class LlamaFile:
 
     @staticmethod
     def _encode(values: np.ndarray, type_: gguf.GGMLQuantizationType) -> np.ndarray:
-        if type_ is gguf.GGMLQuantizationType.Q6_K:  # the package cannot write it; any bytes will do
-            return np.zeros((*values.shape[:-1], values.shape[-1] // 256 * 210), np.uint8)
+        if type_ is gguf.GGMLQuantizationType.I8:
+            return values.astype(np.int8)
         return gguf.quants.quantize(values, type_)

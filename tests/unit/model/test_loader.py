@@ -117,7 +117,11 @@ def fail(path: Path | str, pool: LanePool) -> LoaderContext:
             ModelError,
             "tensor 'blk.0.ffn_up.weight' has shape (64, 96): the metadata asks for (96, 64)",
         ),
-        (LlamaFile(matrix_type=gguf.GGMLQuantizationType.BF16), ModelError, "is BF16, which EMEL cannot compute with"),
+        (
+            LlamaFile(matrix_type=gguf.GGMLQuantizationType.I8),
+            ModelError,
+            "is I8, which EMEL cannot compute with",
+        ),
     ],
 )
 def test_loader_fails_with_one_error_and_closes_the_file(
