@@ -78,7 +78,15 @@ class CompletionOverflow(MachineError):
 
 
 class UnfinishedTask(MachineError):
-    """The result of a task was read before its run came to rest."""
+    """The result of a task was read, or the task dropped, before its run came to rest."""
+
+
+class FramesExhausted(MachineError):
+    """An effect not declared to wait gave something to wait for while no frame was free."""
+
+
+class SourceNeverFired(MachineError):
+    """A dispatch needs a source of external completion that nothing can fire any more."""
 
 
 class RefusedTrap(MachineError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -37,6 +37,19 @@ class RunLanes(Trap):
     calls: Sequence[Callable[[], Any]]
 
 
+class Lanes(Protocol):
+    """Lanes that run one native call at a time, forked and joined by it; `emel.kernel.pool.LanePool` are some."""
+
+    n_lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnLanes(Trap):
+    """Call with the lanes of the policy; the answer is what the call returns. Refused by a policy that has none."""
+
+    call: Callable[[Any], Any]
+
+
 _CHECKPOINT = Checkpoint()
 
 
@@ -53,3 +66,12 @@ def run_lanes(calls: Sequence[Callable[[], R]]) -> Generator[Trap, Any, list[R]]
     The calls must not touch the same data: a policy may run them at once, on other threads.
     """
     return cast("list[R]", (yield RunLanes(calls)))
+
+
+@types.coroutine
+def on_lanes(call: Callable[[Any], R]) -> Generator[Trap, Any, R]:
+    """Calls `call` with the lanes of the policy (see `Lanes`): which they are is the policy's choice, not the effect's.
+
+    Raises what `call` raises, and RefusedTrap under a policy that has no lanes.
+    """
+    return cast("R", (yield OnLanes(call)))

@@ -8,7 +8,7 @@ import pytest
 
 from emel.sm import CoMachine, CompletionOverflow, ReentrantDispatch, Row, Task, UnexpectedEvent
 from emel.sm.policies import INLINE, InlinePolicy, SchedulerPolicy
-from emel.sm.task import REJECTED
+from emel.sm.task import REJECTED, Promise
 from emel.sm.traps import checkpoint
 from unit.sm.samples import (
     Begin,
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
     from emel.sm.policies import Run, Runnable
 
 
-class StepPolicy:
+class StepPolicy(SchedulerPolicy):
     """Takes runs on and drives them one trap at a time, when the test says so."""
 
     def __init__(self) -> None:
-        self.ready: deque[tuple[Run, Task]] = deque()
+        self.ready: deque[tuple[Run, Promise]] = deque()
 
     def start(self, machine: Runnable, event: object) -> Task:
-        task = Task("a stepped run")
-        self.ready.append((machine.run(event), task))
-        return task
+        promise = Promise("a stepped run")
+        self.ready.append((machine.run(event), promise))
+        return Task(promise)
 
     def step(self) -> None:
-        run, task = self.ready.popleft()
+        run, promise = self.ready.popleft()
         try:
             run.send(None)
         except StopIteration as stop:
-            task.finish(stop.value)
+            promise.finish(stop.value)
         except Exception as error:
-            task.fail(error)
+            promise.fail(error)
         else:
-            self.ready.append((run, task))
+            self.ready.append((run, promise))
 
 
-class BusyPolicy:
+class BusyPolicy(SchedulerPolicy):
     """Rejects everything."""
 
     def start(self, machine: Runnable, event: object) -> Task:
@@ -251,10 +251,12 @@ def test_two_machines_interleave_under_a_policy() -> None:
 def test_run_that_is_given_up_while_it_waits_leaves_the_machine_usable() -> None:
     policy = StepPolicy()
     machine = DownloadCoMachine(Context(), policy)
-    machine.dispatch_async(Begin(2))
+    task = machine.dispatch_async(Begin(2))
     policy.step()
-    run, _ = policy.ready.pop()
+    run, promise = policy.ready.pop()
     run.close()
+    promise.finish(False)
+    assert task.result() is False
     assert (machine.state, machine.is_running) == (State.IDLE, False)
 
 

@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from emel.sm import RefusedTrap
-from emel.sm.policies import INLINE, run_in_order
-from emel.sm.traps import Trap, checkpoint, run_lanes
+from emel.sm import RefusedTrap, Task
+from emel.sm.policies import answer_inline, completed, run_in_order
+from emel.sm.traps import Trap, checkpoint, on_lanes, run_lanes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+
+    from emel.sm.policies import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,10 @@ def fail(error: BaseException) -> Any:
     raise error
 
 
+def completed_inline(run: Run) -> Task:
+    return completed(run, answer_inline)
+
+
 def test_inline_policy_completes_a_run_on_the_callers_stack() -> None:
     log: list[object] = []
 
@@ -30,7 +36,7 @@ def test_inline_policy_completes_a_run_on_the_callers_stack() -> None:
         log.append((yield from run_lanes([lambda: 1, lambda: 2])))
         return True
 
-    task = INLINE.drive(run())
+    task = completed_inline(run())
     assert task.done
     assert task.result() is True
     assert log == [None, [1, 2]]
@@ -41,7 +47,7 @@ def test_inline_policy_keeps_a_false_result() -> None:
         yield from checkpoint()
         return False
 
-    assert INLINE.drive(run()).result() is False
+    assert completed_inline(run()).result() is False
 
 
 def test_inline_policy_puts_an_exception_into_the_task() -> None:
@@ -49,7 +55,7 @@ def test_inline_policy_puts_an_exception_into_the_task() -> None:
         yield from checkpoint()
         raise OSError("no disk")
 
-    task = INLINE.drive(run())
+    task = completed_inline(run())
     assert task.done
     with pytest.raises(OSError, match="no disk"):
         task.result()
@@ -61,13 +67,13 @@ def test_inline_policy_lets_an_interrupt_through() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        INLINE.drive(run())
+        completed_inline(run())
 
 
 @pytest.mark.parametrize(
     ("trap", "fault"),
     [
-        (Unknown(), "the inline policy cannot answer Unknown: it never waits for anything outside"),
+        (Unknown(), "a policy that runs on the caller's stack cannot answer Unknown: the machine needs another policy"),
         (3, r"an effect yielded 3: effects yield only the traps of emel\.sm\.traps"),
     ],
 )
@@ -82,7 +88,7 @@ def test_inline_policy_refuses_what_it_cannot_answer(trap: Any, fault: str) -> N
         return True
 
     with pytest.raises(RefusedTrap, match=fault):
-        INLINE.drive(run()).result()
+        completed_inline(run()).result()
     assert cleaned_up == ["yes"]
 
 
@@ -94,7 +100,7 @@ def test_effect_may_handle_a_refused_trap_and_go_on() -> None:
             return (yield from run_lanes([lambda: True]))[0]
         return False
 
-    assert INLINE.drive(run()).result() is True
+    assert completed_inline(run()).result() is True
 
 
 def test_lanes_all_end_before_the_first_error_is_raised() -> None:
@@ -117,7 +123,16 @@ def test_lane_error_is_thrown_into_the_effect_that_waits() -> None:
             yield from run_lanes([lambda: fail(ValueError("lane"))])
         return True
 
-    assert INLINE.drive(run()).result() is True
+    assert completed_inline(run()).result() is True
+
+
+def test_inline_policy_has_no_lanes() -> None:
+    def run() -> Generator[Any, Any, bool]:
+        yield from on_lanes(lambda lanes: lanes.n_lanes)
+        return True
+
+    with pytest.raises(RefusedTrap, match="cannot answer OnLanes"):
+        completed_inline(run()).result()
 
 
 def test_no_lanes_give_no_results() -> None:

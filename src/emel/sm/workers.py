@@ -1,0 +1,286 @@
+"""Worker threads behind a bounded ring, and the join of what they were given.
+
+1. `try_submit` hands a call to the workers, or says no: when the ring is full, the pool is closed, or the caller is one
+   of its workers (which would wait for itself). Whoever is told no runs the call on its own stack.
+2. A `JoinGroup` returns from `wait` only when no worker will touch it again, so it can be used for the next round.
+3. Nothing is lost: what never ran when the pool is closed, the closing thread runs.
+
+Python threads share one interpreter lock. They gain where calls release it (native kernels, reads, sleeps); calls of
+plain Python only interleave, and a hand-over costs tens of microseconds.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import weakref
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Self
+
+from emel.sm.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    Call = Callable[[], object]
+    Entry = tuple[Call, "JoinGroup | None", int]
+
+DEFAULT_N_WORKERS = 8
+DEFAULT_N_TASKS = 16
+DEFAULT_N_SPINS = 20
+CLOSE_TIMEOUT_SECONDS = 60.0
+
+
+class JoinGroup:
+    """Counts calls that were started and not ended; has one owner, which submits and waits.
+
+    Ended calls only pop from `_pending`, one atomic operation. The owner holds the token at its bottom while it starts
+    calls, so the count cannot reach zero early; whoever pops that token last either is the owner or wakes it.
+    """
+
+    __slots__ = ("_errors", "_is_accepted", "_n_started", "_pending", "_wake")
+
+    _OWNERS = True
+    _CALLS = False
+
+    def __init__(self) -> None:
+        self._pending = [self._OWNERS]
+        self._wake = threading.Lock()  # held, but for the moment from the last end to the owner's waking
+        self._wake.acquire()
+        self._is_accepted = True
+        self._n_started = 0
+        self._errors: dict[int, BaseException] = {}
+
+    def start_one(self) -> int:
+        """Counts a call in; its number in this round. Before the call can end."""
+        index = self._n_started
+        self._n_started += 1
+        self._pending.append(self._CALLS)
+        return index
+
+    def refuse(self) -> None:
+        """Notes that a call of this round was not taken."""
+        self._is_accepted = False
+
+    def complete(self, index: int, error: BaseException | None) -> None:
+        """Counts a call out. The pop, or the release that follows the last one, is the last touch of the group."""
+        if error is not None:
+            self._errors[index] = error
+        if self._pending.pop():
+            self._wake.release()
+
+    def wait(self) -> bool:
+        """Blocks until every started call has ended; whether none was refused. Ready for the next round then.
+
+        Raises what the earliest call that raised raised. An interrupt is raised when all have ended, not before.
+        """
+        interrupt: BaseException | None = None
+        if not self._pending.pop():
+            while True:
+                try:
+                    self._wake.acquire()
+                except BaseException as error:  # the calls may still use what the caller would free
+                    interrupt = error
+                else:
+                    break
+        is_accepted, errors = self._is_accepted, self._errors
+        self._is_accepted, self._errors, self._n_started = True, {}, 0
+        self._pending.append(self._OWNERS)
+        if interrupt is not None:
+            raise interrupt
+        try:
+            if errors:
+                raise errors[min(errors)]
+        finally:
+            errors.clear()  # an error knows this frame by its traceback
+        return is_accepted
+
+
+class WorkerPool:
+    """`n_workers` threads, alive from construction to `close`; up to `n_tasks` calls wait for them."""
+
+    __slots__ = (
+        "__weakref__",
+        "_busy",
+        "_closed",
+        "_finalizer",
+        "_free",
+        "_ids",
+        "_inline",
+        "_queue",
+        "_threads",
+        "n_tasks",
+    )
+
+    def __init__(
+        self, n_workers: int = DEFAULT_N_WORKERS, n_tasks: int = DEFAULT_N_TASKS, n_spins: int = DEFAULT_N_SPINS
+    ) -> None:
+        if n_workers < 1 or n_tasks < 1 or n_spins < 0:
+            raise ValueError(
+                f"a pool of {n_workers} workers, {n_tasks} tasks and {n_spins} spins cannot be: "
+                "at least 1 worker and 1 task, and no negative number of spins"
+            )
+        self.n_tasks = n_tasks
+        self._queue: SimpleQueue[Entry | None] = SimpleQueue()
+        self._free = [None] * n_tasks  # a token for each free place in the ring
+        self._busy: list[None] = []  # a token for each worker that runs a call
+        self._inline = threading.Lock()  # held by the one caller that runs a call instead of a worker
+        self._closed = threading.Event()
+        # The threads know the queue and not the pool, so a pool nobody closes can still be collected.
+        arguments = (self._queue, self._free, self._busy, n_spins)
+        self._threads = tuple(
+            threading.Thread(target=_work, args=arguments, name=f"emel-worker-{index}", daemon=True)
+            for index in range(n_workers)
+        )
+        self._finalizer = weakref.finalize(self, _end_workers, self._queue, self._threads)
+        for thread in self._threads:
+            thread.start()
+        self._ids = frozenset(thread.ident for thread in self._threads)
+
+    @property
+    def n_workers(self) -> int:
+        """Threads of the pool."""
+        return len(self._threads)
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether the calling thread is one of this pool's."""
+        return threading.get_ident() in self._ids
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and nothing runs."""
+        return len(self._free) == self.n_tasks and not self._busy
+
+    def try_submit(self, call: Call, group: JoinGroup | None = None) -> bool:
+        """Hands `call` to the workers and its end to `group`; False when it is refused, and `group` is told.
+
+        What a call without a group raises goes to `threading.excepthook`.
+        """
+        return self.try_submit_batch((call,), group)
+
+    def try_submit_batch(self, calls: Sequence[Call], group: JoinGroup | None = None) -> bool:
+        """Hands all of `calls` to the workers, or none of them."""
+        if not self._claim(len(calls)):
+            if group is not None:
+                group.refuse()
+            return False
+        for call in calls:
+            self._queue.put((call, group, 0 if group is None else group.start_one()))
+        return True
+
+    def run_or_schedule_and_wait(self, call: Call) -> bool:
+        """Runs `call` here and now if the pool is idle, else on a worker; returns when it has ended.
+
+        False when it is refused: the pool is full, or the caller is one of its workers. Raises what `call` raises.
+        """
+        if self.is_worker:
+            return False
+        if self.is_idle and self._inline.acquire(blocking=False):
+            try:
+                call()
+            finally:
+                self._inline.release()
+            return True
+        group = JoinGroup()
+        return self.try_submit(call, group) and group.wait()
+
+    def close(self) -> int:
+        """Ends the workers once they have run what is in the ring; harmless when repeated.
+
+        The closing thread itself runs what no worker took; the number of these is returned.
+        MachineError when a worker closes its own pool, or a worker or a submitting thread does not come to an end.
+        """
+        if self.is_worker:
+            raise MachineError("a worker cannot close its own pool: it would wait for itself")
+        if self._closed.is_set():
+            return 0
+        self._closed.set()
+        self._finalizer()
+        if any(thread.is_alive() for thread in self._threads):
+            raise MachineError(f"a worker still runs its call after {CLOSE_TIMEOUT_SECONDS:g} s and was left to it")
+        self._ids = frozenset()  # other threads may get these numbers now
+        return _run_left_over(self._queue, self._free, self.n_tasks)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _claim(self, n_places: int) -> bool:
+        """Takes places in the ring: all, or none."""
+        if self._closed.is_set() or self.is_worker:
+            return False
+        for n_taken in range(n_places):
+            try:
+                self._free.pop()
+            except IndexError:
+                self._free.extend([None] * n_taken)
+                return False
+        return True
+
+
+def _work(queue: SimpleQueue[Entry | None], free: list[None], busy: list[None], n_spins: int) -> None:
+    """A worker: runs calls until it takes None."""
+    while True:
+        n_left = n_spins
+        while n_left and queue.empty():  # stays warm for a moment, giving the interpreter lock away at every look
+            n_left -= 1
+            time.sleep(0)
+        entry = queue.get()
+        if entry is None:
+            return
+        busy.append(None)
+        free.append(None)
+        call, group, index = entry
+        del entry
+        error = _run(call, group)
+        del call
+        busy.pop()  # before the join: whoever returns from it finds the worker idle
+        if group is not None:
+            group.complete(index, error)
+        del group, error
+
+
+def _run(call: Call, group: JoinGroup | None) -> BaseException | None:
+    """What `call` raised; handed to `threading.excepthook` when there is no group."""
+    try:
+        call()
+    except BaseException as error:
+        if group is not None:
+            return error
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+    return None
+
+
+def _end_workers(queue: SimpleQueue[Entry | None], threads: tuple[threading.Thread, ...]) -> None:
+    """Has every worker end after what is queued, and waits for it."""
+    for _ in threads:
+        queue.put(None)
+    deadline = time.monotonic() + CLOSE_TIMEOUT_SECONDS
+    for thread in threads:
+        if thread is not threading.current_thread():  # the last reference to a pool may be dropped by its own worker
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _run_left_over(queue: SimpleQueue[Entry | None], free: list[None], n_tasks: int) -> int:
+    """Takes every place of the ring, running what fills it: a submission under way counts, a later one finds none."""
+    n_run = 0
+    for _ in range(n_tasks):
+        try:
+            free.pop()
+            continue
+        except IndexError:
+            entry = queue.get(timeout=CLOSE_TIMEOUT_SECONDS)
+        assert entry is not None
+        call, group, index = entry
+        error = _run(call, group)
+        if group is not None:
+            group.complete(index, error)
+        n_run += 1
+    return n_run
