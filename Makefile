@@ -9,7 +9,7 @@ NATIVE_SOURCES := $(shell find native -type f) meson.build
 SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name py.typed) $(NATIVE_SOURCES) pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help run chat test test-quick lint format docs bench clean
+.PHONY: help run chat test test-quick lint format bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -33,7 +33,7 @@ $(VENV)/.test-tools: $(VENV)/.created pyproject.toml
 	@touch $@
 
 run: $(VENV)/.installed  ## set everything up, fetch the default model once, answer a question
-	@$(BIN)/emel run -p "$(QUESTION)"
+	@$(BIN)/emel run -p "$(QUESTION)" --temp 0
 
 chat: $(VENV)/.installed  ## talk to the default model
 	@$(BIN)/emel chat
