@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_model, add_sampling, add_session, sampling_options
 from emel.cli.terminal import UsageError, say, say_error, say_note
+from emel.cli.tracing import add_trace, traced
 from emel.errors import RequestError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_sampling(parser)
     add_session(parser)
+    add_trace(parser)
 
 
 @dataclass(slots=True)
@@ -66,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"unexpected argument {arguments.words!r}: the model is given by a flag")
     conversation = Conversation(None if arguments.system is None else as_text(arguments.system))
     interactive = sys.stdin.isatty()
-    with open_model(arguments.words or flagged, arguments) as model:
+    with traced(arguments), open_model(arguments.words or flagged, arguments) as model:
         if interactive:
             _load_line_editor()
             if not arguments.quiet:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_model, add_sampling, add_session, sampling_options
+from emel.cli.tracing import add_trace, traced
 
 if TYPE_CHECKING:
     import argparse
@@ -31,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_sampling(parser)
     add_session(parser)
+    add_trace(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -42,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     model_name, word = split_words(arguments)
     prompt = read_prompt(word, arguments)
     sampling = sampling_options(arguments)
-    with open_model(model_name, arguments) as model:
+    with traced(arguments), open_model(model_name, arguments) as model:
         if arguments.raw:
             chunks = model.stream(prompt, **sampling)
         else:

@@ -94,3 +94,11 @@ class PerfettoTrace(_TraceFile):
                 "error": transition.error,
             },
         }
+
+
+PERFETTO_SUFFIXES = (".json", ".perfetto")
+
+
+def open_trace(path: str | os.PathLike[str]) -> JsonLines | PerfettoTrace:
+    """A trace file of the kind its suffix asks for: PERFETTO_SUFFIXES (any case), else JSON lines."""
+    return PerfettoTrace(path) if Path(path).suffix.lower() in PERFETTO_SUFFIXES else JsonLines(path)

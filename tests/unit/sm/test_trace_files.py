@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from emel.sm.trace import trace
-from emel.sm.trace_files import JsonLines, PerfettoTrace
+from emel.sm.trace_files import JsonLines, PerfettoTrace, open_trace
 from unit.sm.samples import Begin, ChunkRead, Context, DownloadMachine, Flip, SwitchContext, SwitchMachine
 
 if TYPE_CHECKING:
@@ -109,3 +109,19 @@ def test_trace_file_takes_transitions_of_many_threads(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
     assert len([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]) == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a.json", PerfettoTrace),
+        ("a.perfetto", PerfettoTrace),
+        ("a.JSON", PerfettoTrace),
+        ("a.jsonl", JsonLines),
+        ("a", JsonLines),
+        (".json", JsonLines),
+    ],
+)
+def test_suffix_chooses_the_kind_of_trace_file(tmp_path: Path, name: str, kind: type) -> None:
+    with open_trace(tmp_path / name) as sink:
+        assert type(sink) is kind
