@@ -6,12 +6,22 @@ import os
 from typing import TYPE_CHECKING, Self
 
 from emel.gguf.metadata import Metadata
-from emel.gguf.reader import CloseFile, PrefetchTensors, ReaderContext, ReaderMachine, ReaderState, ReadFile, VerifyFile
+from emel.gguf.reader import (
+    CloseFile,
+    PrefetchTensors,
+    ReaderContext,
+    ReaderMachine,
+    ReaderState,
+    ReadFile,
+    ReleasePages,
+    VerifyFile,
+)
 from emel.io.errors import SourceError
 from emel.io.platform import SYSTEM, Platform
 from emel.io.source import Strategy
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
     from emel.gguf.errors import GgufError
@@ -59,6 +69,17 @@ class GgufFile:
         """Has the system start reading all tensor data (a hint; nothing waits); SourceError when the file is closed."""
         self.verify()
         self._machine.dispatch(PrefetchTensors())
+
+    def release(self, names: Iterable[str]) -> None:
+        """Has the system take the pages of these tensors, and of what lies between them, out of this process's memory.
+
+        A hint: reading them again brings them back. KeyError for an unknown name; SourceError when the file is closed.
+        """
+        infos = [self.tensors[name] for name in names]
+        self._bytes()
+        if infos:
+            start = min(info.offset for info in infos)
+            self._machine.dispatch(ReleasePages(start, max(info.end for info in infos) - start))
 
     def close(self) -> None:
         """Gives the file up; more than once is fine."""

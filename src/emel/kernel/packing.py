@@ -17,12 +17,13 @@ from emel.kernel.sizes import aligned, packed_bytes
 from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from typing_extensions import Buffer
 
     from emel.kernel.pool import LanePool
 
+_BATCH_BYTES = 32 << 20
 # fmt: off
 PACKABLE = (
     TensorType.F32, TensorType.F16, TensorType.BF16,
@@ -95,8 +96,16 @@ class PackedWeights:
         self._memory.close()
 
 
-def pack(pool: LanePool, matrices: Sequence[Matrix], vectors: Iterable[Vector] = ()) -> PackedWeights:
+def pack(
+    pool: LanePool,
+    matrices: Sequence[Matrix],
+    vectors: Iterable[Vector] = (),
+    when_packed: Callable[[Sequence[Matrix]], None] | None = None,
+) -> PackedWeights:
     """Packs all matrices over the pool's lanes and copies the vectors.
+
+    `when_packed` gets the matrices whose data is no longer needed, some tens of megabytes at a time and in the order
+    given: so the memory of a mapped file can be released while the packed copy grows.
 
     ValueError names the first weight of a type the kernels cannot read, of a wrong size, or of a repeated name.
     """
@@ -104,11 +113,13 @@ def pack(pool: LanePool, matrices: Sequence[Matrix], vectors: Iterable[Vector] =
     locations, total = _layout(matrices, vectors)
     memory = Memory(max(total, 1), is_huge=True)
     placed = {name: Location(memory.address + offset, n_bytes) for name, (offset, n_bytes) in locations.items()}
-    if matrices:
-        jobs = (_abi.PackJob * len(matrices))()
-        for job, matrix in zip(jobs, matrices, strict=True):
+    for batch in _batches(matrices):
+        jobs = (_abi.PackJob * len(batch))()
+        for job, matrix in zip(jobs, batch, strict=True):
             _fill_job(job, matrix, placed[matrix.name])
-        check(LIBRARY.emel_pack(pool.handle, jobs, len(matrices)))
+        check(LIBRARY.emel_pack(pool.handle, jobs, len(batch)))
+        if when_packed is not None:
+            when_packed(batch)
     for vector in vectors:
         _store(vector, placed[vector.name])
     return PackedWeights(memory, placed)
@@ -128,6 +139,16 @@ def check_packable(name: str, type_: TensorType) -> None:
             f"tensor {name!r} is {type_.name}, which EMEL cannot compute with yet; supported are {supported}: "
             "use a file in one of these formats"
         )
+
+
+def _batches(matrices: Sequence[Matrix]) -> Iterator[Sequence[Matrix]]:
+    """The matrices in order, cut where the data of a run reaches _BATCH_BYTES."""
+    begin = n_bytes = 0
+    for end, matrix in enumerate(matrices, 1):
+        n_bytes += matrix.type.n_bytes(matrix.rows, matrix.cols)
+        if n_bytes >= _BATCH_BYTES or end == len(matrices):
+            yield matrices[begin:end]
+            begin, n_bytes = end, 0
 
 
 def _layout(matrices: Sequence[Matrix], vectors: Sequence[Vector]) -> tuple[dict[str, tuple[int, int]], int]:

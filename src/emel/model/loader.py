@@ -207,12 +207,14 @@ def _pack(description: ModelDescription, pool: LanePool) -> PackedWeights:
     file, architecture = description.file, description.architecture
     file.prefetch()
     expected = architecture.expected_tensors(description.parameters)
+    in_file_order = sorted(present(expected, file.tensors, Role.MATRIX), key=lambda info: info.offset)
     matrices = [
-        Matrix(info.name, info.type, info.rows, info.cols, file.tensor_data(info.name))
-        for info in present(expected, file.tensors, Role.MATRIX)
+        Matrix(info.name, info.type, info.rows, info.cols, file.tensor_data(info.name)) for info in in_file_order
     ]
     vectors = [
         Vector(info.name, info.type, info.cols, file.tensor_data(info.name))
         for info in present(expected, file.tensors, Role.VECTOR)
     ]
-    return pack(pool, matrices, [*vectors, *architecture.derived_vectors(description.parameters, file)])
+    derived = architecture.derived_vectors(description.parameters, file)
+    file.verify()
+    return pack(pool, matrices, [*vectors, *derived], lambda batch: file.release(matrix.name for matrix in batch))

@@ -87,6 +87,16 @@ def test_pack_needs_what_was_estimated(pool: LanePool) -> None:
     weights.close()
 
 
+def test_pack_tells_what_is_packed_in_order_and_in_batches(pool: LanePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emel.kernel.packing._BATCH_BYTES", 100)
+    matrices = [matrix(name, TensorType.F32, 2, 6) for name in "abcde"]  # 48 bytes each
+    batches: list[str] = []
+    weights = pack(pool, matrices, when_packed=lambda batch: batches.append("".join(each.name for each in batch)))
+    assert batches == ["abc", "de"]
+    assert all(name in weights for name in "abcde")
+    weights.close()
+
+
 def test_pack_refuses_bad_weights(pool: LanePool) -> None:
     short = Matrix("short", TensorType.F32, 2, 4, bytes(31))
     with pytest.raises(ValueError, match="tensor 'short' has 31 bytes, its type and shape need 32"):
