@@ -7,4 +7,7 @@ from __future__ import annotations
 
 SUITES = {
     "generation": ("emel.bench.generation_command", "prompts read, text written, cold start; --compare with llama.cpp"),
+    "sm": ("emel.bench.sm_command", "one transition of a state machine, against other libraries where installed"),
+    "sm_scheduler": ("emel.bench.sm_command", "a dispatch under each policy, fork and join by the number of lanes"),
+    "graph_processor": ("emel.bench.sm_command", "the processor as coroutine machine against a plain one"),
 }

@@ -38,6 +38,10 @@ class LanePool:
             raise ValueError("this lane pool is closed")
         return self._handle
 
+    def fork_join(self) -> None:
+        """Runs nothing on all lanes: what forking and joining them costs by itself."""
+        check(LIBRARY.emel_pack(self.handle, None, 0))
+
     def close(self) -> None:
         """Ends the workers; harmless when repeated."""
         handle, self._handle = self._handle, None
