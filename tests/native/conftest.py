@@ -1,4 +1,4 @@
-"""What the tests of the native library share: the build folder they look into, lanes, and the routes of this machine."""
+"""What the tests of the native library share: the build folder they look into, lanes, the routes of this machine."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ def run_build_tool(*command: str | Path) -> None:
     """Runs meson or ninja of this environment; its output is shown when it fails."""
     tools = Path(sys.executable).parent
     environment = os.environ | {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
-    program = shutil.which(command[0], path=environment["PATH"])
+    program = shutil.which(str(command[0]), path=environment["PATH"])
     assert program is not None, f"{command[0]} is missing: `make .venv/.installed` installs the build tools"
-    done = subprocess.run([program, *command[1:]], cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [program, *command[1:]], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
 
 

@@ -1,11 +1,11 @@
 """A plan of a few records through the C ABI alone: its weights, its arena, its batch.
 
-    plan = SmallPlan(isa)
-    x, out = plan.place(4 * 32), plan.place(emel_quantized_bytes(32))
-    plan.add(OpKind.QUANTIZE, in_=[x], out=[out], dim=[32])
-    plan.create()
-    plan.write(x, values)
-    plan.run(pool)
+plan = SmallPlan(isa)
+x, out = plan.place(4 * 32), plan.place(emel_quantized_bytes(32))
+plan.add(OpKind.QUANTIZE, in_=[x], out=[out], dim=[32])
+plan.create()
+plan.write(x, values)
+plan.run(pool)
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from emel._native import LIBRARY, abi, check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
@@ -152,7 +153,7 @@ class SmallPlan:
         LIBRARY.emel_plan_destroy(self.handle)
         self.handle = ctypes.c_void_p()
 
-    def __enter__(self) -> SmallPlan:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,17 +1,20 @@
-"""Rotary positions and attention over the paged KV cache: right against float64, and the same bits however it is cut."""
+"""Rotary positions and attention over the paged KV cache: near float64, and the same bits however it is cut."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from emel._native import LIBRARY, check
 from emel._native.abi import KV_BLOCK, OpKind
-from emel.kernel.pool import LanePool
 from native.small_plan import SmallPlan, int32
+
+if TYPE_CHECKING:
+    from emel.kernel.pool import LanePool
 
 EPSILON = 2.0**-24  # half a unit in the last place of float32
 ROPE_ERROR = 3 * EPSILON  # of |a| + |b|: cosine and sine, two products, a sum
@@ -51,13 +54,11 @@ class AttentionPlan(SmallPlan):
             check(LIBRARY.emel_rope_frequencies(10000.0, heads.n_rot, frequencies.ctypes.data))
             self.add(OpKind.ROPE_TABLE, out=[table], weight={0: self.vector(frequencies, np.float64)})
         dims = [heads.n_heads, heads.n_kv_heads, heads.head_dim]
-        self.add(
-            OpKind.ROPE_STORE, in_=[self.q, self.k, self.v, table], dim=[*dims, heads.n_rot, heads.pairing, 0]
-        )
+        self.add(OpKind.ROPE_STORE, in_=[self.q, self.k, self.v, table], dim=[*dims, heads.n_rot, heads.pairing, 0])
         self.add(OpKind.ATTENTION, in_=[self.q, scratch], out=[self.out], dim=[*dims, 0], param=[heads.scale])
         self.create()
 
-    def attend(self, pool: LanePool, q: Array, k: Array, v: Array, **arrays: object) -> Array:
+    def attend(self, pool: LanePool, q: Array, k: Array, v: Array, **arrays: ArrayLike) -> Array:
         """(n_tokens, n_heads, head_dim) for tokens whose q, k, v are given as (n_tokens, heads, head_dim)."""
         for place, values in ((self.q, q), (self.k, k), (self.v, v)):
             self.write(place, values)
@@ -245,9 +246,7 @@ def test_rope_is_near_float64_and_stores_what_it_gives(
     for name, isa in routes.items():
         with AttentionPlan(heads, 5, isa, 126, max_sequences=2) as plan:
             plan.kv[:] = 0  # the keys before position 1000 are of no interest
-            plan.attend(
-                lanes[3], *sequence[:], positions=positions, sequences=[0, 0, 0, 1, 1], block_table=table
-            )
+            plan.attend(lanes[3], *sequence[:], positions=positions, sequences=[0, 0, 0, 1, 1], block_table=table)
             q, k = plan.read(plan.q, sequence.q.shape), plan.read(plan.k, sequence.k.shape)
             results[name] = (q.tobytes(), k.tobytes(), plan.kv.tobytes())
             assert_stored(plan, k, sequence.v, positions, table)
@@ -274,7 +273,9 @@ def rotated(x: Array, positions: NDArray[np.int64], heads: Heads) -> NDArray[np.
     return out
 
 
-def assert_stored(plan: AttentionPlan, k: Array, v: Array, positions: NDArray[np.int64], table: Array) -> None:
+def assert_stored(
+    plan: AttentionPlan, k: Array, v: Array, positions: NDArray[np.int64], table: NDArray[np.int32]
+) -> None:
     """Keys lie (head_dim, 16 tokens), values (16 tokens, padded head_dim), float16, in the blocks of the table."""
     d, n = plan.heads.head_dim, plan.heads.n_kv_heads
     padded = -(-d // 16) * 16

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from emel._native import LIBRARY
 from emel._native.abi import LOGITS, OpFlag, OpKind
-from emel.kernel.pool import LanePool
 from emel.tensor.types import TensorType
 from native.activations import MOST_QUANTUM, quantized
 from native.small_plan import SmallPlan, quantized_rows
+
+if TYPE_CHECKING:
+    from emel.kernel.pool import LanePool
 
 BLOCK_TYPES = (TensorType.Q4_0, TensorType.Q4_1, TensorType.Q8_0)
 FLOAT_TYPES = (TensorType.F16, TensorType.F32)

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from emel._native import LIBRARY, abi
 from emel.kernel.pool import LanePool
-from native.small_plan import SmallPlan
 from native.sound_plan import BIAS, EMBEDDING, FREQUENCIES, KEY, N_WEIGHTS, NORM, OUTPUT, QUERY, SoundPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from native.small_plan import SmallPlan
 
 OK, INVALID, UNSUPPORTED, OUT_OF_BOUNDS = 0, 1, 3, 4
 NONE = abi.NONE
@@ -34,7 +35,7 @@ def plan(pool: LanePool) -> Iterator[SoundPlan]:
 
 
 def last_error() -> str:
-    return LIBRARY.emel_last_error().decode()
+    return str(LIBRARY.emel_last_error().decode())
 
 
 def assert_refused(plan: SmallPlan, status: int, text: str) -> None:
@@ -168,7 +169,11 @@ DESCRIPTIONS: list[tuple[dict[str, int], int, str]] = [
     ({"n_kv_heads": 0}, INVALID, "KV cache of 8 blocks, 0 heads"),
     ({"head_dim": 0}, INVALID, "heads of 0"),
     ({"head_dim": 513}, INVALID, "heads of 513"),
-    ({"n_kv_layers": 2**32 - 1, "n_blocks": 2**32 - 1}, INVALID, "layers, 4294967295 blocks, 1 heads of 16 is too large"),
+    (
+        {"n_kv_layers": 2**32 - 1, "n_blocks": 2**32 - 1},
+        INVALID,
+        "layers, 4294967295 blocks, 1 heads of 16 is too large",
+    ),
     ({"n_kv_layers": 1 << 31, "n_blocks": 1 << 31, "n_kv_heads": 1 << 31}, INVALID, "is too large"),
     ({"n_vocab": 9}, INVALID, "embedding rows is 8, allowed 9"),
     ({"isa": 77}, UNSUPPORTED, "route 77 is not available on this CPU"),
@@ -258,7 +263,11 @@ def test_rebase_takes_only_what_fits(plan: SoundPlan) -> None:
     assert rebase(None, EMBEDDING, weight.data, weight.n_bytes) == OUT_OF_BOUNDS
     assert rebase(plan.handle, N_WEIGHTS, weight.data, weight.n_bytes) == OUT_OF_BOUNDS
     assert last_error() == f"rebase: no weight {N_WEIGHTS}"
-    for data, n_bytes in ((None, weight.n_bytes), (weight.data, weight.n_bytes - 1), (weight.data + 32, weight.n_bytes)):
+    for data, n_bytes in (
+        (None, weight.n_bytes),
+        (weight.data, weight.n_bytes - 1),
+        (weight.data + 32, weight.n_bytes),
+    ):
         assert rebase(plan.handle, EMBEDDING, data, n_bytes) == OUT_OF_BOUNDS
         assert f"rebase: weight 0 needs {weight.n_bytes} bytes aligned to 64" in last_error()
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 N_RUNS = 20_000
-PATIENCE = 60.0  # seconds for them; they take two
+PATIENCE = 120.0  # seconds for them; they take one on an idle machine
 
 needs_mode = pytest.mark.skipif(LAYOUT is None, reason="the floating-point control word of this CPU is not known here")
 
@@ -160,7 +160,10 @@ def test_runs_give_the_same_bits_in_any_mode_and_restore_it(n_lanes: int, routes
     with LanePool(n_lanes) as pool:
         for isa in routes.values():
             with AttentionPlan(heads, 20, isa, n_blocks=2) as plan:
-                expected = plan.attend(pool, *sequence[:]).tobytes(), plan.attend(pool, tiny, *sequence[:][1:]).tobytes()
+                expected = (
+                    plan.attend(pool, *sequence[:]).tobytes(),
+                    plan.attend(pool, tiny, *sequence[:][1:]).tobytes(),
+                )
                 batch = plan.batch(20)
                 got = []
                 for q in (sequence.q, tiny):
