@@ -268,6 +268,21 @@ EMEL_API uint64_t emel_sample_scratch(uint64_t n_vocab);
 EMEL_API emel_status emel_sample(const float* logits, uint64_t n_vocab, const emel_sampling* sampling,
                                  void* scratch, uint64_t scratch_bytes, int32_t* token);
 
+/* ---- roofline ---------------------------------------------------------------------------- */
+
+enum {
+  EMEL_ROOF_INT8 = 0, /* int8 multiply-adds a second, in registers */
+  EMEL_ROOF_FMA = 1, /* float32 fused multiply-adds a second, in registers */
+  EMEL_ROOF_READ = 2, /* bytes read a second */
+  EMEL_ROOF_COUNT = 3
+};
+
+/* The most that the pool's lanes do of one kind together with a route's instructions, measured for about seconds
+ * (at most 60). READ overwrites memory, n_bytes aligned to 64, and reads it again and again: take far more than the
+ * caches hold. The other kinds ignore it, and are EMEL_UNSUPPORTED on the scalar route. */
+EMEL_API emel_status emel_roofline(emel_pool* pool, int32_t isa, uint32_t kind, void* memory, uint64_t n_bytes,
+                                   double seconds, double* result);
+
 /* ---- text ---------------------------------------------------------------------------------- */
 
 /* GGUF token types. */

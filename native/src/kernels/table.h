@@ -107,6 +107,10 @@ struct Kernels {
   int32_t (*argmax)(const float* values, size_t n);
   // Largest value, for the sampler.
   float (*largest)(const float* values, size_t n);
+  // Peaks (emel_roofline). The first two return the multiply-adds they did; nullptr: none for this route.
+  uint64_t (*peak_dot)(uint64_t n_rounds);
+  uint64_t (*peak_fma)(uint64_t n_rounds);
+  void (*peak_read)(const uint8_t* bytes, size_t n_bytes);  // a multiple of 512
 };
 
 constexpr size_t attention_partial_floats(size_t head_dim) { return 16 + (head_dim + 15) / 16 * 16; }

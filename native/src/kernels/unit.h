@@ -10,6 +10,7 @@
 #include "kernels/matmul.h"
 #include "kernels/attention.h"
 #include "kernels/reduce.h"
+#include "kernels/roofline.h"
 // clang-format on
 
 namespace emel {
@@ -49,6 +50,11 @@ constexpr Kernels all_kernels() {
   k.attention_join = attention_join;
   k.argmax = argmax;
   k.largest = largest;
+#if defined(EMEL_HAS_PEAKS)
+  k.peak_dot = peak_dot;
+  k.peak_fma = peak_fma;
+#endif
+  k.peak_read = peak_read;
   return k;
 }
 

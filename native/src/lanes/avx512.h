@@ -140,5 +140,12 @@ EMEL_INLINE I32 dot_single(const U8 (&w)[8], const int8_t* a, size_t low_at) {
   return _mm512_add_epi32(_mm512_sub_epi32(_mm512_slli_epi32(high, 8), high), low);
 }
 
+// ---- peaks (kernels/roofline.h)
+
+#define EMEL_HAS_PEAKS 1
+constexpr int kPeakChains = 16;
+
+EMEL_INLINE I32 peak_dot_step(I32 sum, U8& w, U8 a) { return _mm512_dpbusd_epi32(sum, w, a); }
+
 }  // namespace
 }  // namespace emel

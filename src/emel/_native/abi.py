@@ -54,6 +54,14 @@ class OpKind(IntEnum):
 OP_COUNT = 11
 
 
+class Roof(IntEnum):
+    """What emel_roofline measures."""
+
+    INT8 = 0
+    FMA = 1
+    READ = 2
+
+
 class OpFlag(IntFlag):
     """Flags of a plan record."""
 
@@ -203,13 +211,18 @@ PROTOTYPES: Mapping[str, Prototype] = {
     "emel_sample": (c_int32, (c_void_p, c_uint64, POINTER(Sampling), c_void_p, c_uint64, POINTER(c_int32))),
 }
 
+# What only measuring needs is declared by its wrapper, on first use.
+ROOFLINE: Mapping[str, Prototype] = {
+    "emel_roofline": (c_int32, (c_void_p, c_int32, c_uint32, c_void_p, c_uint64, c_double, POINTER(c_double))),
+}
 
-def declare(library: ctypes.CDLL) -> None:
+
+def declare(library: ctypes.CDLL, prototypes: Mapping[str, Prototype] = PROTOTYPES) -> None:
     """Sets the prototypes; raises ImportError naming the functions the library does not export."""
-    missing = [name for name in PROTOTYPES if not hasattr(library, name)]
+    missing = [name for name in prototypes if not hasattr(library, name)]
     if missing:
         raise ImportError(f"{library_path()} does not export {', '.join(missing)}: reinstall emel")
-    for name, (result, arguments) in PROTOTYPES.items():
+    for name, (result, arguments) in prototypes.items():
         function = getattr(library, name)
         function.restype = result
         function.argtypes = arguments

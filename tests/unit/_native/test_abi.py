@@ -16,6 +16,7 @@ HEADER = re.sub(
 OUTSIDE = (
     HEADER.partition("emel_sample(")[0] + "emel_sample(" + HEADER.partition("emel_sample(")[2].partition(";")[0] + ";"
 )
+ROOFLINE = HEADER.partition("EMEL_ROOF_COUNT")[2].partition(";")[2].partition(";")[0] + ";"
 
 STRUCTS = {
     "emel_pack_job": abi.PackJob,
@@ -90,15 +91,21 @@ def test_enumerations_equal_the_header() -> None:
     routes = dict(re.findall(r"EMEL_ISA_(\w+) = (\d+)", HEADER))
     routes.pop("COUNT")
     assert {name: int(value) for name, value in routes.items()} == {route.name: int(route) for route in abi.Isa}
+    roofs = dict(re.findall(r"EMEL_ROOF_(\w+) = (\d+)", HEADER))
+    roofs.pop("COUNT")
+    assert {name: int(value) for name, value in roofs.items()} == {roof.name: int(roof) for roof in abi.Roof}
     flags = dict(re.findall(r"#define EMEL_FLAG_(\w+) (\d+)u", HEADER))
     assert {name: int(value) for name, value in flags.items()} == {flag.name: int(flag) for flag in abi.OpFlag}
 
 
-def test_prototypes_cover_the_header_with_its_argument_kinds() -> None:
-    declared = re.findall(r"EMEL_API\s+([\w\s]+?[\s*]+)(emel_\w+)\(([^)]*)\);", OUTSIDE)
-    assert {name for _, name, _ in declared} == set(abi.PROTOTYPES)
+@pytest.mark.parametrize(("section", "prototypes"), [(OUTSIDE, abi.PROTOTYPES), (ROOFLINE, abi.ROOFLINE)])
+def test_prototypes_cover_the_header_with_its_argument_kinds(
+    section: str, prototypes: dict[str, abi.Prototype]
+) -> None:
+    declared = re.findall(r"EMEL_API\s+([\w\s]+?[\s*]+)(emel_\w+)\(([^)]*)\);", section)
+    assert {name for _, name, _ in declared} == set(prototypes)
     for result, name, arguments in declared:
-        mirror_result, mirror_arguments = abi.PROTOTYPES[name]
+        mirror_result, mirror_arguments = prototypes[name]
         texts = [] if arguments.strip() == "void" else [argument.strip() for argument in arguments.split(",")]
         assert len(texts) == len(mirror_arguments), name
         for text, mirror in zip(texts, mirror_arguments, strict=True):
