@@ -208,6 +208,29 @@ def test_completion_steps_are_bounded_across_waits(policy: SchedulerPolicy) -> N
     assert (short.state, short.is_running) == (Switch.ON, False)
 
 
+def test_completion_steps_of_a_table_that_never_waits_are_bounded_too(policy: SchedulerPolicy) -> None:
+    def is_on(context: SwitchContext, event: object) -> bool:
+        return context.n_flips < 5
+
+    class LoopMachine(CoMachine[Switch, SwitchContext]):
+        INITIAL = Switch.OFF
+        MAX_COMPLETIONS = 4
+        TABLE = (
+            Row(Switch.OFF, Flip, None, flip, Switch.ON),
+            Row(Switch.ON, None, is_on, flip, Switch.ON),
+        )
+
+    assert LoopMachine(SwitchContext(), policy).dispatch(Flip()) is True
+
+    class ShortMachine(LoopMachine):
+        MAX_COMPLETIONS = 3
+
+    short = ShortMachine(SwitchContext(), policy)
+    with pytest.raises(CompletionOverflow, match="still enabled in ON after 3 completion transitions"):
+        short.dispatch(Flip())
+    assert (short.context.n_flips, short.state, short.is_running) == (4, Switch.ON, False)
+
+
 def test_other_policies_drive_the_run_when_they_choose() -> None:
     policy = StepPolicy()
     machine = DownloadCoMachine(Context(), policy)
