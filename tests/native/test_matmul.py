@@ -8,20 +8,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from emel._native import LIBRARY
-from emel._native.abi import LOGITS, OpFlag, OpKind
+from emel._native import LIBRARY, check
+from emel._native.abi import OpKind
 from emel.tensor.types import TensorType
 from native.activations import MOST_QUANTUM, quantized
+from native.formats import BLOCK_TYPES, FLOAT_TYPES, random_rows
 from native.small_plan import SmallPlan, quantized_rows
 
 if TYPE_CHECKING:
     from emel.kernel.pool import LanePool
 
-BLOCK_TYPES = (TensorType.Q4_0, TensorType.Q4_1, TensorType.Q8_0)
-FLOAT_TYPES = (TensorType.F16, TensorType.F32)
+EXACT_TYPES = (TensorType.Q4_0, TensorType.Q4_1, TensorType.Q8_0)
 ROWS = (1, 15, 16, 17, 37)
 TOKENS = (1, 2, 3, 7, 8, 9, 17)
 BLOCK_COLUMNS = (32, 64, 96, 160, 576)
+SUPER_COLUMNS = (256, 512, 768)
 FLOAT_COLUMNS = (1, 2, 3, 4, 5, 7, 30, 64, 100)
 QUANTUM = 0.505 / MOST_QUANTUM  # largest error of an activation, of its block's largest magnitude
 EPSILON = 2.0**-24  # half a unit in the last place of float32
@@ -32,10 +33,12 @@ Array = NDArray[np.float32]
 class Product:
     """x . weights^T + bias by a plan of one MATMUL, with a QUANTIZE before it for block types."""
 
-    def __init__(self, type_: TensorType, weights: Array, bias: Array | None, max_tokens: int) -> None:
+    def __init__(
+        self, type_: TensorType, weights: tuple[bytes, NDArray[np.float64]], bias: Array | None, max_tokens: int
+    ) -> None:
         self.type, self.bias, self.max_tokens = type_, bias, max_tokens
-        self.raw, self.meant = quantized_rows(weights, type_)
-        self.rows, self.cols = weights.shape
+        self.raw, self.meant = weights
+        self.rows, self.cols = self.meant.shape
 
     def run(self, x: Array, isa: int, pool: LanePool) -> Array:
         n_tokens = len(x)
@@ -70,9 +73,15 @@ class Product:
 
 
 def random_product(type_: TensorType, rows: int, cols: int) -> Product:
-    rng = np.random.default_rng(rows * 1000 + cols)
-    bias = rng.standard_normal(rows).astype(np.float32) if rows % 2 else None
-    return Product(type_, rng.standard_normal((rows, cols)).astype(np.float32), bias, max(TOKENS))
+    bias = np.random.default_rng(rows).standard_normal(rows).astype(np.float32) if rows % 2 else None
+    return Product(type_, random_rows(type_, rows, cols), bias, max(TOKENS))
+
+
+def columns_of(type_: TensorType) -> tuple[int, ...]:
+    """Odd and even numbers of blocks of a format, any numbers of columns of a float type."""
+    if not type_.is_quantized:
+        return FLOAT_COLUMNS
+    return BLOCK_COLUMNS if type_.block_elements == 32 else SUPER_COLUMNS
 
 
 @pytest.mark.parametrize("rows", ROWS)
@@ -80,7 +89,7 @@ def random_product(type_: TensorType, rows: int, cols: int) -> Product:
 def test_matmul_is_near_float64_on_every_route(
     type_: TensorType, rows: int, routes: dict[str, int], lanes: dict[int, LanePool]
 ) -> None:
-    for cols in BLOCK_COLUMNS if type_.is_quantized else FLOAT_COLUMNS:
+    for cols in columns_of(type_):
         product = random_product(type_, rows, cols)
         x = np.random.default_rng(cols).standard_normal((max(TOKENS), cols)).astype(np.float32)
         specification = product.run(x, routes["scalar"], lanes[1])
@@ -91,7 +100,7 @@ def test_matmul_is_near_float64_on_every_route(
                 assert np.array_equal(got, specification[:n_tokens]), (cols, n_tokens, isa)
 
 
-@pytest.mark.parametrize("type_", BLOCK_TYPES)
+@pytest.mark.parametrize("type_", EXACT_TYPES)
 def test_matmul_is_exact_where_nothing_rounds(
     type_: TensorType, routes: dict[str, int], lanes: dict[int, LanePool]
 ) -> None:
@@ -101,7 +110,7 @@ def test_matmul_is_exact_where_nothing_rounds(
     weights[:, 0], weights[:, 1] = (-127 if type_ is TensorType.Q8_0 else -8), 7  # the extremes fix the scale to 1
     x = rng.integers(-9, 10, (5, 32)).astype(np.float32)
     x[:, 3] = MOST_QUANTUM * rng.choice([-1, 1], 5)
-    product = Product(type_, weights, None, 5)
+    product = Product(type_, quantized_rows(weights, type_), None, 5)
     assert np.array_equal(product.meant, weights)
     for isa in routes.values():
         assert np.array_equal(product.run(x, isa, lanes[1]), x @ weights.T)
@@ -109,12 +118,11 @@ def test_matmul_is_exact_where_nothing_rounds(
 
 @pytest.mark.parametrize("type_", BLOCK_TYPES)
 def test_matmul_holds_the_largest_quanta(type_: TensorType, routes: dict[str, int], lanes: dict[int, LanePool]) -> None:
-    """Every activation and every quant at its end: the integers must not overflow or saturate on any route."""
-    for sign in (1, -1):
-        weights = np.full((16, 64), 7.0, np.float32)
-        weights[:, ::32] = -8.0 if type_ is not TensorType.Q8_0 else -7.0
-        product = Product(type_, weights, None, 8)
-        x = np.full((8, 64), sign * 3.0, np.float32)
+    """Every activation at its end: sums of byte products must neither overflow nor saturate on any route."""
+    cols = 2 * type_.block_elements
+    product = random_product(type_, 48, cols)
+    for signs in (np.ones(cols), -np.ones(cols), np.resize([1, -1], cols), np.resize([1, 1, -1, -1], cols)):
+        x = np.tile(3 * signs.astype(np.float32), (8, 1))
         specification = product.run(x, routes["scalar"], lanes[1])
         assert (np.abs(specification - product.exact(x)) <= product.tolerance(x)).all()
         for isa in routes.values():
@@ -163,58 +171,13 @@ def test_matmul_writes_nothing_behind_its_rows(routes: dict[str, int], lanes: di
             assert (plan.arena[out + 3 * 5 * 4 :] == 0xEE).all()
 
 
-def logits_plan(isa: int, pool: LanePool, rows: Array, vocabulary: Array) -> tuple[Array, list[int]]:
-    """Logits and argmax of output rows by MATMUL into the batch's logits and ARGMAX."""
-    n, (n_vocab, cols) = len(rows), vocabulary.shape
-    with SmallPlan(isa, max_tokens=n, max_outputs=n, n_vocab=n_vocab) as plan:
-        source = plan.place(rows.nbytes)
-        op = plan.add(OpKind.MATMUL, in_=[source], out=[LOGITS], dim=[cols, 1], flags=OpFlag.OUTPUT_ROWS)
-        op.weight[0] = plan.matrix(pool, TensorType.F32, vocabulary.tobytes(), n_vocab, cols)
-        plan.add(OpKind.ARGMAX, dim=[n_vocab])
-        plan.create()
-        plan.write(source, rows)
-        batch = plan.run(pool, n, output_rows=range(n))
-        return batch.logits, batch.argmax.tolist()
-
-
-@pytest.mark.parametrize("n_vocab", [1, 2, 15, 16, 17, 31, 33, 100])
-def test_argmax_is_the_lowest_index_of_the_largest(
-    n_vocab: int, routes: dict[str, int], lanes: dict[int, LanePool]
-) -> None:
-    """Identity rows: logits[i] is value i, so every place of a largest, and of a second one behind it, is seen."""
-    rng = np.random.default_rng(n_vocab)
-    values = rng.integers(-5, 5, (16, n_vocab)).astype(np.float32)
-    values[0] = -3e38
-    values[1] = 0.0
-    for row, at in enumerate(rng.integers(0, n_vocab, 8), 4):
-        values[row, at:] = 7.0
-    for isa in routes.values():
-        logits, argmax = logits_plan(isa, lanes[1], values, np.eye(n_vocab, dtype=np.float32))
-        assert np.array_equal(logits, values)
-        assert argmax == values.argmax(axis=1).tolist()
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_argmax_of_a_row_that_is_not_finite_is_none(
-    bad: float, routes: dict[str, int], lanes: dict[int, LanePool]
-) -> None:
-    n_vocab = 37
-    for at in (0, 15, 16, 36):
-        rows = np.random.default_rng(at).standard_normal((3, n_vocab)).astype(np.float32)
-        good = rows.argmax(axis=1)
-        rows[1, at] = bad
-        for isa in routes.values():
-            with np.errstate(invalid="ignore"):
-                _, argmax = logits_plan(isa, lanes[1], rows, np.eye(n_vocab, dtype=np.float32))
-            assert argmax == [good[0], -1, good[2]]
-
-
 @pytest.mark.parametrize("type_", BLOCK_TYPES)
 def test_a_token_that_is_not_finite_spoils_its_own_products_alone(
     type_: TensorType, routes: dict[str, int], lanes: dict[int, LanePool]
 ) -> None:
-    product = random_product(type_, 37, 96)
-    x = np.random.default_rng(1).standard_normal((9, 96)).astype(np.float32)
+    cols = 3 * type_.block_elements
+    product = random_product(type_, 37, cols)
+    x = np.random.default_rng(1).standard_normal((9, cols)).astype(np.float32)
     expected = product.run(x, routes["scalar"], lanes[1])
     x[4, 50] = np.inf
     for isa in routes.values():
@@ -231,3 +194,35 @@ def test_activations_are_what_the_products_read(lanes: dict[int, LanePool]) -> N
     exact = quantized(x[0]).values() @ product.meant.T + product.bias
     size = np.abs(x[0]).astype(np.float64) @ np.abs(product.meant).T
     assert (np.abs(product.run(x, 0, lanes[1])[0] - exact) <= EPSILON * 40 * size).all()
+
+
+@pytest.mark.parametrize("type_", BLOCK_TYPES + FLOAT_TYPES)
+def test_dequantised_values_and_embedding_rows_are_those_of_the_gguf_package(
+    type_: TensorType, lanes: dict[int, LanePool]
+) -> None:
+    """Equal, not near: packing and unpacking lose nothing of any format."""
+    rows, cols = 19, 768
+    raw, meant = random_rows(type_, rows, cols)
+    values = np.zeros((rows, cols), np.float32)
+    source = np.frombuffer(raw, np.uint8)
+    check(LIBRARY.emel_dequantize(int(type_), source.ctypes.data, len(raw), values.ctypes.data, values.size))
+    assert np.array_equal(values, meant.astype(np.float32))
+    with SmallPlan(max_tokens=rows, n_vocab=rows) as plan:
+        out = plan.place(values.nbytes)
+        weight = plan.matrix(lanes[3], type_, raw, rows, cols)
+        plan.add(OpKind.EMBED, out=[out], weight={0: weight}, param=[1.0])
+        plan.create()
+        order = np.random.default_rng(0).permutation(rows)
+        plan.run(lanes[1], rows, tokens=order)
+        assert np.array_equal(plan.read(out, values.shape), values[order])
+
+
+def test_an_embedding_is_scaled(lanes: dict[int, LanePool]) -> None:
+    values = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
+    with SmallPlan(n_vocab=3) as plan:
+        out = plan.place(20)
+        weight = plan.matrix(lanes[1], TensorType.F32, values.tobytes(), 3, 5)
+        plan.add(OpKind.EMBED, out=[out], weight={0: weight}, param=[1.7])
+        plan.create()
+        plan.run(lanes[1], tokens=[2])
+        assert np.array_equal(plan.read(out, (5,)), values[2] * np.float32(1.7))
