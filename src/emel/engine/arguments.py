@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from emel.errors import RequestError
 from emel.text.sampling import SamplingError, SamplingParams
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
 SAMPLING_FIELDS = frozenset({"temperature", "top_k", "top_p", "min_p", "seed", "max_tokens"})
 
@@ -54,6 +54,13 @@ def checked_prompt(token_ids: object, n_vocab: int, n_ctx: int) -> list[int]:
             hint="shorten it, or load with a larger n_ctx",
         )
     return ids
+
+
+def checked_messages(messages: object) -> Sequence[Mapping[str, Any]]:
+    """Messages as a list; what is in them is for the template to judge."""
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise RequestError(f"the messages are {_shown(messages)}: they must be a list of dicts with role and content")
+    return list(messages)
 
 
 def checked_sampling(given: Mapping[str, Any]) -> tuple[SamplingParams, tuple[str, ...]]:

@@ -40,5 +40,7 @@ def as_request_error(error: Exception) -> EmelError:
     if isinstance(error, EmelError):
         return error
     if isinstance(error, MemoryError):
-        return RequestError(f"not enough memory: {error or 'the system has no more'}", hint="load with a smaller n_ctx")
+        return RequestError(
+            f"not enough memory: {str(error) or 'the system has no more'}", hint="load with a smaller n_ctx"
+        )
     return RequestError(str(error))

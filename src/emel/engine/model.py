@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from emel.engine.arguments import checked_ids, checked_prompt, checked_sampling, checked_text, checked_whole
+from emel.engine.arguments import (
+    checked_ids,
+    checked_messages,
+    checked_prompt,
+    checked_sampling,
+    checked_text,
+    checked_whole,
+)
 from emel.engine.failures import request_failures
 from emel.engine.request import Request, Stream, complete
 from emel.engine.sequence import OpenSequence
@@ -127,7 +134,7 @@ class Model:
         with request_failures():
             if self._template is None:
                 self._template = load_chat_template(session.model.metadata, session.tokenizer)
-            return encode_chat(session.tokenizer, self._template, messages, **variables)
+            return encode_chat(session.tokenizer, self._template, checked_messages(messages), **variables)
 
     # ---- numbers
 

@@ -18,21 +18,43 @@ if TYPE_CHECKING:
     from emel.engine.session import Session
 
 
+class _Holder:
+    """What the session knows of an OpenSequence, which so can be collected when an interrupt kept it from closing."""
+
+    __slots__ = ("sequence",)
+
+    def __init__(self) -> None:
+        self.sequence: int | None = None
+
+
 class OpenSequence:
     """A seat and an empty sequence of the session while its `with` lasts; `compute` and `measure` need the turn."""
 
+    _is_left = True
+
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._seat = Seat(self)
-        self.sequence: int | None = None
+        self._holder = _Holder()
+        self._seat = Seat(self._holder)
+
+    @property
+    def sequence(self) -> int:
+        """The sequence of the session's cache."""
+        assert self._holder.sequence is not None
+        return self._holder.sequence
 
     def __enter__(self) -> Self:
+        self._is_left = False
         try:
             self._session.admit(self._seat, self._open)
         except BaseException:
             self._session.turns.soon(self._close)
             raise
         return self
+
+    def __del__(self) -> None:
+        if not self._is_left:  # an interrupt came at the very beginning of __exit__
+            self._session.turns.soon(self._close)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -43,7 +65,6 @@ class OpenSequence:
         """Appends tokens and computes them; the outputs are in the session's batch. RequestError when they failed."""
         session = self._session
         session.check_open()
-        assert self.sequence is not None
         batch = session.batch
         batch.clear()
         with request_failures():
@@ -56,7 +77,6 @@ class OpenSequence:
         """Seconds of a prefill of `ids` and of `n_decode` greedy steps."""
         session = self._session
         session.check_open()
-        assert self.sequence is not None
         cache, batch, graph, sequence = session.cache, session.batch, session.graph, self.sequence
         begin = time.perf_counter()
         for at in range(0, len(ids), session.chunk):
@@ -74,10 +94,11 @@ class OpenSequence:
         return Timings(len(ids), n_decode + 1, first - begin, end - first, first - begin)
 
     def _open(self) -> None:
-        self.sequence = self._session.cache.open()
+        self._holder.sequence = self._session.cache.open()
 
     def _close(self) -> None:
-        if self.sequence is not None:
-            self._session.cache.close_sequence(self.sequence)
-            self.sequence = None
+        if self._holder.sequence is not None:
+            self._session.cache.close_sequence(self._holder.sequence)
+            self._holder.sequence = None
         self._session.leave(self._seat)
+        self._is_left = True

@@ -34,6 +34,9 @@ PREFILL_CHUNK = 512
 MAX_OUTPUTS = 64
 
 
+new_gate = threading.Lock
+
+
 class SequenceHolder(Protocol):
     """What sits on a seat: a generator's context, or anything else with a sequence of the cache."""
 
@@ -83,8 +86,7 @@ class Session:
         self.turns = Turns(self._repair)
         self.seats: list[Seat] = []
         self.is_closed = False
-        self._freed = threading.Condition(self.turns.lock)
-        self._waiting: list[int] = []  # threads
+        self._waiting: dict[threading.Lock, int] = {}  # gate -> the thread in front of it
         self._process = os.getpid()
 
     def _build(self, path: str | os.PathLike[str], n_ctx: int | None) -> None:
@@ -118,31 +120,45 @@ class Session:
         RequestError when waiting would never end: every sequence belongs to this thread, or to others that wait too.
         """
         self._check_process()
+        gate = new_gate()
+        gate.acquire()
+        while not self.turns.run(lambda: self._try_admit(seat, begin, gate)):
+            try:
+                gate.acquire()
+            except BaseException:
+                self.turns.soon(lambda: self._waiting.pop(gate, None))
+                raise
+
+    def _try_admit(self, seat: Seat, begin: Callable[[], None], gate: threading.Lock) -> bool:
+        """Whether there is nothing to wait for; else the gate opens when there may not be any more."""
+        self.check_open()
         me = threading.get_ident()
-        with self.turns.lock:
-            while seat.is_wanted and not self.is_closed and len(self.seats) >= MAX_SEQUENCES:
-                if all(each.thread == me or each.thread in self._waiting for each in self.seats):
-                    raise RequestError(
-                        f"{MAX_SEQUENCES} streams are unfinished, as many as a model runs at once, and the threads "
-                        "that read them wait for this one or for each other",
-                        hint="read one to its end, or close it",
-                    )
-                self._waiting.append(me)
-                try:
-                    self._freed.wait()
-                finally:
-                    self._waiting.remove(me)
-            self.check_open()
-            if seat.is_wanted and seat not in self.seats:
-                seat.thread = me
-                self.seats.append(seat)
-                self.turns.run_holding(begin)
+        if not seat.is_wanted or seat in self.seats:
+            return True
+        if len(self.seats) < MAX_SEQUENCES:
+            seat.thread = me
+            self.seats.append(seat)
+            begin()
+            return True
+        waiting = {me, *self._waiting.values()}
+        if all(each.thread in waiting for each in self.seats):
+            raise RequestError(
+                f"{MAX_SEQUENCES} streams are unfinished, as many as a model runs at once, and the threads that read "
+                "them wait for this one or for each other",
+                hint="read one to its end, or close it",
+            )
+        self._waiting[gate] = me
+        return False
 
     def leave(self, seat: Seat) -> None:
         """Gives the seat up, within a turn; harmless when repeated."""
         if seat in self.seats:
             self.seats.remove(seat)
-        self._freed.notify_all()
+        self._let_waiting_look()
+
+    def _let_waiting_look(self) -> None:
+        while self._waiting:
+            self._waiting.popitem()[0].release()
 
     def check_open(self) -> None:
         """RequestError when the model was closed."""
@@ -168,7 +184,7 @@ class Session:
     def _close(self) -> None:
         self.is_closed = True
         self._give_back()
-        self._freed.notify_all()
+        self._let_waiting_look()
 
     def _give_back(self) -> None:
         """Last made first."""

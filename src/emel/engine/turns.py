@@ -23,14 +23,14 @@ R = TypeVar("R")
 
 
 class Turns:
-    """One step at a time. `lock` is held during each; conditions may be built on it."""
+    """One step at a time, in whichever thread asks for it."""
 
-    __slots__ = ("_doorway", "_left_over", "_owner", "_repair", "_was_cut", "lock")
+    __slots__ = ("_doorway", "_left_over", "_lock", "_owner", "_repair", "_was_cut")
 
     def __init__(self, repair: Callable[[], None]) -> None:
-        # Reentrant: a finalizer may ask for it while its own thread holds it. Only `_owner` says that a step runs.
-        self.lock = threading.RLock()
-        self._doorway = threading.Lock()
+        # Reentrant, because finalizers run anywhere; only `_owner` says that a step runs.
+        self._doorway = threading.RLock()
+        self._lock = threading.RLock()
         self._repair = repair
         self._owner = 0  # the thread whose step runs
         self._was_cut = False
@@ -45,17 +45,32 @@ class Turns:
             raise RequestError("a step of this thread is still running: a signal handler cannot make another request")
         try:
             with self._doorway:
-                self.lock.acquire()
-            return self.run_holding(step)
+                self._lock.acquire()
+            return self._run_locked(step)
         finally:
-            # An interrupt may have come before or after the lock was acquired, and only the lock knows.
+            # Only the lock knows whether it was acquired: an interrupt may have come first. Inlined, since one could
+            # come at the beginning of a method too.
             try:  # noqa: SIM105 - suppress() costs more than the whole turn
-                self.lock.release()
+                self._lock.release()
             except RuntimeError:
                 pass
 
-    def run_holding(self, step: Callable[[], R]) -> R:
-        """As `run`, for a caller that holds `lock`."""
+    def soon(self, action: Callable[[], object]) -> None:
+        """Calls `action` between two steps: in this thread's turn, or when the step of this very thread is over."""
+        try:
+            if not self._lock.acquire(blocking=False):
+                self.run(action)  # another thread has it, so nobody in the doorway waits for this one
+            elif self._owner:
+                self._left_over.append(action)
+            else:
+                self._run_locked(action)
+        finally:
+            try:  # noqa: SIM105 - as above
+                self._lock.release()
+            except RuntimeError:
+                pass
+
+    def _run_locked(self, step: Callable[[], R]) -> R:
         if self._was_cut:
             self._repair()
             self._was_cut = False
@@ -68,12 +83,4 @@ class Turns:
         finally:
             self._owner = 0
             if self._left_over:
-                self.run_holding(self._left_over.popleft())
-
-    def soon(self, action: Callable[[], object]) -> None:
-        """Calls `action` between two steps: now, or when the step of this very thread is over."""
-        with self.lock:
-            if self._owner:
-                self._left_over.append(action)
-            else:
-                self.run_holding(action)
+                self._run_locked(self._left_over.popleft())

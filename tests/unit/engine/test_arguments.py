@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emel.engine.arguments import checked_ids, checked_prompt, checked_sampling, checked_text, checked_whole
+from emel.errors import RequestError
+
+
+@given(st.integers())
+def test_whole_numbers_are_taken_as_they_are(value: int) -> None:
+    assert checked_whole(value, "n") == value
+
+
+@pytest.mark.parametrize("value", [True, False, 1.0, "1", b"1", None, [], Fraction(1), np.float32(1), np.bool_(True)])
+def test_other_values_are_no_whole_numbers(value: Any) -> None:
+    with pytest.raises(RequestError, match=r"\An is .*: it must be a whole number\Z"):
+        checked_whole(value, "n")
+
+
+def test_numbers_of_numpy_become_plain() -> None:
+    assert type(checked_whole(np.uint8(3), "n")) is int
+    assert [type(each) for each in checked_ids(np.arange(3), 3)] == [int] * 3
+
+
+def test_ids_may_be_none_at_all_but_not_for_a_prompt() -> None:
+    assert checked_ids([], 5) == []
+    with pytest.raises(RequestError, match="the prompt has no tokens"):
+        checked_prompt([], 5, 10)
+    assert checked_prompt(range(5), 5, 5) == [0, 1, 2, 3, 4]
+    with pytest.raises(RequestError, match="the prompt has 6 tokens, the context holds 5") as caught:
+        checked_prompt([1] * 6, 5, 5)
+    assert caught.value.hint == "shorten it, or load with a larger n_ctx"
+
+
+def test_texts_may_be_bytes() -> None:
+    assert checked_text("a") == "a"
+    assert checked_text(b"a") == b"a"
+    with pytest.raises(RequestError, match=r"the prompt is bytearray\(b'a'\): it must be a str"):
+        checked_text(bytearray(b"a"))
+
+
+def test_sampling_without_keywords_is_the_defaults() -> None:
+    params, stops = checked_sampling({})
+    assert params.effective() == {
+        "temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "seed": None, "max_tokens": None,
+    }  # fmt: skip
+    assert stops == ()
+    assert checked_sampling({"stop": None})[1] == ()
+    assert checked_sampling({"stop": "ab"})[1] == ("ab",)
+    assert checked_sampling({"stop": []})[1] == ()
