@@ -8,7 +8,18 @@ from emel.sm import CoMachine, FramePool, FramesExhausted, Row
 from emel.sm.fifo import FifoPolicy
 from emel.sm.frames import DEFAULT_N_FRAMES, FRAMES
 from emel.sm.policies import INLINE, InlinePolicy
-from unit.sm.samples import Begin, ChunkRead, Context, DownloadCoMachine, Flip, ReadFailed, State, Switch, SwitchContext
+from unit.sm.samples import (
+    Begin,
+    ChunkRead,
+    Context,
+    DownloadCoMachine,
+    Flip,
+    ReadFailed,
+    State,
+    Switch,
+    SwitchContext,
+    flip,
+)
 
 if TYPE_CHECKING:
     from emel.sm.policies import SchedulerPolicy
@@ -136,6 +147,32 @@ def test_effect_that_waits_unannounced_needs_a_frame_too() -> None:
     pool.give(frame)
     assert machine.dispatch(Flip()) is True
     assert (log, machine.state, pool.n_free) == (["ran", "ran"], Switch.OFF, 1)
+
+
+def test_completion_row_may_be_the_first_that_waits_unannounced() -> None:
+    pool = FramePool(1)
+
+    async def later(context: SwitchContext) -> None:
+        context.n_flips += 10
+
+    def flip_later(context: SwitchContext, event: Flip) -> Any:
+        return later(context)
+
+    class SecretMachine(CoMachine[Switch, SwitchContext]):
+        INITIAL = Switch.OFF
+        TABLE = (
+            Row(Switch.OFF, Flip, None, flip, Switch.ON),
+            Row(Switch.ON, None, None, flip_later, Switch.OFF),
+        )
+
+    machine = SecretMachine(SwitchContext(), frames=pool)
+    assert machine.dispatch(Flip()) is True
+    assert (machine.context.n_flips, machine.state, pool.n_free) == (11, Switch.OFF, 1)
+    frame = taken(pool)
+    with pytest.raises(FramesExhausted, match="<SecretMachine ON> has no frame"):
+        machine.dispatch(Flip())
+    assert (machine.state, machine.is_running) == (Switch.ON, False)
+    pool.give(frame)
 
 
 def test_machines_share_sixty_four_frames_unless_told_otherwise() -> None:

@@ -307,3 +307,28 @@ def test_closing_the_pool_ends_every_task() -> None:
     workers.close()
     assert [task.result() for task in tasks] == [True] * 4
     assert machines[0].dispatch_async(Flip()).result() is False  # closed: nothing is taken
+
+
+def test_one_machine_under_many_writers_takes_each_event_whole_or_not_at_all() -> None:
+    n_threads, n_events = 4, 300
+    accepted: list[bool] = []
+    with WorkerPool(2, n_tasks=2) as workers:
+        machine = FlipMachine(SwitchContext(), ThreadPoolPolicy(workers))
+
+        def write(way: int) -> None:
+            for index in range(n_events):
+                if (index + way) % 2:
+                    accepted.append(machine.dispatch(Flip()))
+                else:
+                    task = machine.dispatch_async(Flip())
+                    assert task.wait(PATIENCE)
+                    accepted.append(task.result())
+
+        threads = [threading.Thread(target=write, args=(way,)) for way in range(n_threads)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+    assert len(accepted) == n_threads * n_events
+    assert machine.context.n_flips == sum(accepted) > 0
+    assert machine.state is (Switch.ON if sum(accepted) % 2 else Switch.OFF)
