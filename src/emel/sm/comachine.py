@@ -62,6 +62,11 @@ class CoMachine(BaseMachine[S, C]):
         """Where the runs of this machine have their frames from."""
         return self._frames
 
+    @property
+    def has_frame(self) -> bool:
+        """Whether a frame is free."""
+        return self._frames.n_free > 0
+
     def dispatch(self, event: object) -> bool:
         """`dispatch_async(event).result()`, waiting for it first: see `Task.result` for what it returns and raises."""
         if not self._is_direct:

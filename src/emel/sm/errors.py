@@ -82,7 +82,7 @@ class UnfinishedTask(MachineError):
 
 
 class FramesExhausted(MachineError):
-    """An effect not declared to wait gave something to wait for while no frame was free."""
+    """In the middle of a dispatch no frame was free: for an effect not declared to wait, or for a completion."""
 
 
 class SourceNeverFired(MachineError):

@@ -17,7 +17,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emel.sm.errors import MachineError, SourceNeverFired
+from emel.sm.errors import FramesExhausted, MachineError, SourceNeverFired
 from emel.sm.policies import Runnable, SchedulerPolicy, answer_inline, drive
 from emel.sm.task import ACCEPTED, REJECTED, Task
 
@@ -135,7 +135,8 @@ class ExternalCompletionPolicy(SchedulerPolicy):
         self._owner = threading.get_ident()
         try:
             self._required = 0
-            self._sweep()
+            if not self._sweep():
+                return False
             is_accepted = self._run_plainly(machine, event)
             while self._required:
                 is_accepted &= self._deliver(*self._await_lowest())
@@ -151,18 +152,25 @@ class ExternalCompletionPolicy(SchedulerPolicy):
         finally:
             self._running = outer
 
-    def _sweep(self) -> None:
-        """Delivers what has fired by now."""
+    def _sweep(self) -> bool:
+        """Delivers what has fired by now; False when a receiver has no frame, which leaves its source fired."""
         for index in _indices(self._fired):
             with self._changed:
+                receiver = self._receivers[index]
+                if receiver is not None and not receiver.has_frame:
+                    return False
                 receiver = self._take(index)
             if receiver is not None:
                 self._deliver(index, receiver)
+        return True
 
     def _await_lowest(self) -> tuple[int, Runnable]:
         """Parks until the lowest required source has fired; the source and its receiver."""
         index = next(_indices(self._required))
         with self._changed:
+            receiver = self._receivers[index]
+            if receiver is not None and not receiver.has_frame:
+                raise FramesExhausted(f"source {index} is required, but no frame is free for its completion")
             while (receiver := self._take(index)) is None:
                 if self._closed or not self._armed >> index & 1:
                     reason = "the policy was closed" if self._closed else "it was disarmed"

@@ -26,6 +26,10 @@ class Runnable(Protocol):
     def is_running(self) -> bool:
         """Whether a run is under way; another one would raise ReentrantDispatch."""
 
+    @property
+    def has_frame(self) -> bool:
+        """Whether a run could have a frame now; without one it is rejected."""
+
     def run(self, event: object) -> Run:
         """The whole run of `event`, not started."""
 

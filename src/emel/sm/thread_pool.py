@@ -5,6 +5,7 @@
 2. One run of a machine at a time: another dispatch to it is rejected. Different machines proceed at once.
 3. From a worker of the pool nothing is handed on: a dispatch, and lanes, run on its own stack.
 4. Lanes that the pool does not take are run by the caller, after lane 0, which it always runs.
+Pools, like machines, hand work to each other in one direction only: two that wait for each other wait for ever.
 """
 
 from __future__ import annotations
@@ -132,14 +133,16 @@ class ThreadPoolPolicy(SchedulerPolicy):
                 errors[lane] = error
 
         group = JoinGroup()
-        mine = [
-            lane
-            for lane in range(len(calls))
-            if not lane or not self._workers.try_submit(partial(run_lane, lane), group)
-        ]
-        for lane in mine:
-            run_lane(lane)
-        group.wait()
+        try:
+            mine = [
+                lane
+                for lane in range(len(calls))
+                if not lane or not self._workers.try_submit(partial(run_lane, lane), group)
+            ]
+            for lane in mine:
+                run_lane(lane)
+        finally:
+            group.wait()  # also when interrupted: the lanes use what the caller would free
         try:
             if errors:
                 raise errors[min(errors)]

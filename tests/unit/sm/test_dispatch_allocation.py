@@ -13,7 +13,11 @@ import pytest
 
 import emel.sm
 from emel.sm import CoMachine, Machine, Row
+from emel.sm.external import ExternalCompletionPolicy
+from emel.sm.fifo import FifoPolicy
+from emel.sm.thread_pool import ThreadPoolPolicy
 from emel.sm.traps import checkpoint
+from emel.sm.workers import WorkerPool
 
 
 class State(Enum):
@@ -51,9 +55,20 @@ def define(base: Any, effect: Any) -> Any:
     return type("StepMachine", (base,), {"INITIAL": State.READY, "TABLE": table})
 
 
-@pytest.mark.parametrize(("base", "effect"), [(Machine, step), (CoMachine, step), (CoMachine, step_slowly)])
-def test_dispatch_leaves_nothing_allocated(base: Any, effect: Any) -> None:
-    machine, event = define(base, effect)(Context()), Step()
+WORKERS = WorkerPool(1)  # ends with the process
+KINDS = [
+    (Machine, step, ()),
+    (CoMachine, step, ()),
+    (CoMachine, step_slowly, ()),
+    (CoMachine, step_slowly, (FifoPolicy(),)),
+    (CoMachine, step_slowly, (ExternalCompletionPolicy(),)),
+    (CoMachine, step_slowly, (ThreadPoolPolicy(WORKERS),)),
+]
+
+
+@pytest.mark.parametrize(("base", "effect", "policies"), KINDS)
+def test_dispatch_leaves_nothing_allocated(base: Any, effect: Any, policies: tuple[Any, ...]) -> None:
+    machine, event = define(base, effect)(Context(), *policies), Step()
     folder = str(Path(emel.sm.__file__).parent / "*")
     for _ in range(100):
         machine.dispatch(event)

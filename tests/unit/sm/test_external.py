@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emel.sm import CoMachine, MachineError, ReentrantDispatch, Row, SourceNeverFired, UnexpectedEvent
+from emel.sm import (
+    CoMachine,
+    FramePool,
+    FramesExhausted,
+    MachineError,
+    ReentrantDispatch,
+    Row,
+    SourceNeverFired,
+    UnexpectedEvent,
+)
 from emel.sm.external import ExternalCompletionPolicy, SourceFired
 from emel.sm.traps import checkpoint
 
@@ -336,6 +345,42 @@ def test_source_disarmed_by_an_earlier_delivery_is_not_delivered() -> None:
         policy.fire(index)
     assert machine.dispatch(Probe()) is True
     assert machine.context.log == [1, "probe"]
+
+
+def test_completion_without_a_frame_is_kept_for_later() -> None:
+    frames = FramePool(1)
+    policy = ExternalCompletionPolicy()
+    machine = Window(Context(), policy, frames)
+    policy.arm(0, machine)
+    policy.fire(0)
+    frame = frames.take(machine)
+    assert frame is not None
+    assert machine.dispatch(Probe()) is False  # rejected: neither the completion nor the event has run
+    assert machine.context.log == []
+    frames.give(frame)
+    assert machine.dispatch(Probe()) is True
+    assert machine.context.log == [0, "probe"]
+
+
+def test_required_completion_without_a_frame_is_an_error_that_says_so() -> None:
+    frames = FramePool(1)
+    policy = ExternalCompletionPolicy()
+    receiver = Window(Context(), policy, frames)
+    frame = frames.take(receiver)
+    assert frame is not None
+
+    def require_of_the_receiver() -> None:
+        policy.arm(0, receiver)
+        policy.require(0)
+        policy.fire(0)
+
+    machine = Window(Context(require_of_the_receiver), policy)
+    with pytest.raises(FramesExhausted, match="source 0 is required, but no frame is free for its completion"):
+        machine.dispatch(Probe())
+    frames.give(frame)
+    machine.context.act = int
+    assert machine.dispatch(Probe()) is True
+    assert receiver.context.log == [0]
 
 
 def test_closing_names_the_sources_nobody_fired() -> None:

@@ -360,6 +360,15 @@ def test_join_is_exact_whatever_the_lanes_and_workers(n_lanes: int, n_workers: i
     fork_join_rounds(300, n_lanes, n_workers, n_spins)
 
 
+def test_worker_and_its_place_are_free_again_when_the_join_returns() -> None:
+    with WorkerPool(1, n_tasks=1) as pool:
+        group = JoinGroup()
+        for _ in range(5000):
+            assert pool.try_submit(int, group)
+            assert group.wait() is True
+            assert pool.is_idle
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("switch_seconds", [1e-6, 5e-3])
 def test_join_is_exact_over_twenty_thousand_rounds_of_eight_lanes_on_eight_workers(switch_seconds: float) -> None:
