@@ -49,10 +49,10 @@ EMEL_API uint64_t emel_allocation_count(void);
 enum {
   EMEL_ISA_SCALAR = 0, /* the specification */
   EMEL_ISA_AVX2 = 1, /* AVX2 + FMA + F16C */
-  EMEL_ISA_AVX_VNNI = 2, /* not built yet */
+  EMEL_ISA_AVX_VNNI = 2, /* AVX2 + FMA + F16C + AVX-VNNI */
   EMEL_ISA_AVX512_VNNI = 3, /* AVX-512 F/BW/DQ/VL + VNNI */
-  EMEL_ISA_NEON_DOT = 4, /* not built yet */
-  EMEL_ISA_NEON_I8MM = 5, /* not built yet */
+  EMEL_ISA_NEON_DOT = 4, /* NEON + DotProd */
+  EMEL_ISA_NEON_I8MM = 5, /* NEON + DotProd + I8MM */
   EMEL_ISA_COUNT = 6
 };
 

@@ -2,7 +2,9 @@
 //
 //   emel_digest ROUTE LANES     e.g. emel_digest avx2 3
 //
-// The output must be the same text for every route of the machine, every number of lanes, and every CPU family.
+// The output must be the same text for every route of the machine, every number of lanes, and every CPU family. Besides
+// the library's routes there is avx_vnni_evex: the route avx_vnni in the other encoding of its instructions, which CPUs
+// with AVX-512 VNNI run although they lack AVX-VNNI.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +15,19 @@
 #include "pack/source.h"
 #include "plan/plan.h"
 
+#if defined(EMEL_EVEX_VNNI)
+namespace emel {
+extern const Kernels kKernelsAvxVnniEvex;
+}
+#endif
+
 namespace {
+
+// How plans are made and what then runs them.
+struct Route {
+  int32_t isa;
+  const emel::Kernels* kernels;
+};
 
 struct Random {
   uint64_t state;
@@ -224,7 +238,7 @@ struct Shape {
   uint32_t n_heads, n_kv_heads, head_dim, n_past, n_tokens;
 };
 
-void digest_attention(int32_t isa, emel_pool* pool, const Shape& s, bool halves) {
+void digest_attention(const Route& route, emel_pool* pool, const Shape& s, bool halves) {
   Random random{s.head_dim * 31u + s.n_past};
   const uint32_t n_all = s.n_past + s.n_tokens;
   const uint32_t n_blocks = (n_all + 15) / 16 + 3;
@@ -282,9 +296,10 @@ void digest_attention(int32_t isa, emel_pool* pool, const Shape& s, bool halves)
   desc.head_dim = s.head_dim;
   desc.n_blocks = n_blocks;
   desc.n_vocab = 8;
-  desc.isa = isa;
+  desc.isa = route.isa;
   emel_plan* plan = nullptr;
   require(emel_plan_create(&desc, &plan));
+  plan->kernels = route.kernels;
   Bytes arena(at);
   Bytes kv(emel_kv_bytes(1, n_blocks, s.n_kv_heads, s.head_dim));
   memset(kv.data, 0xff, kv.size);  // NaN wherever nothing was stored: it must not be read
@@ -328,19 +343,24 @@ void digest_attention(int32_t isa, emel_pool* pool, const Shape& s, bool halves)
   emel_plan_destroy(plan);
 }
 
-int32_t isa_named(const char* name) {
+Route route_named(const char* name) {
   for (int32_t isa = 0; isa < EMEL_ISA_COUNT; ++isa) {
-    if (strcmp(emel_isa_name(isa), name) == 0 && emel::kernels_of(isa) != nullptr) return isa;
+    if (strcmp(emel_isa_name(isa), name) == 0) return {isa, emel::kernels_of(isa)};
   }
-  return -1;
+#if defined(EMEL_EVEX_VNNI)
+  if (strcmp(name, "avx_vnni_evex") == 0 && emel::kernels_of(EMEL_ISA_AVX512_VNNI) != nullptr) {
+    return {EMEL_ISA_AVX512_VNNI, &emel::kKernelsAvxVnniEvex};
+  }
+#endif
+  return {-1, nullptr};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int32_t isa = argc == 3 ? isa_named(argv[1]) : -1;
+  const Route route = argc == 3 ? route_named(argv[1]) : Route{-1, nullptr};
   const int n_lanes = argc == 3 ? atoi(argv[2]) : 0;
-  if (isa < 0 || n_lanes < 1) {
+  if (route.kernels == nullptr || n_lanes < 1) {
     fprintf(stderr, "usage: emel_digest ROUTE LANES; routes here:");
     for (int32_t i = 0; i < EMEL_ISA_COUNT; ++i) {
       if (emel::kernels_of(i) != nullptr) fprintf(stderr, " %s", emel_isa_name(i));
@@ -350,7 +370,7 @@ int main(int argc, char** argv) {
   }
   emel_pool* pool = nullptr;
   require(emel_pool_create(static_cast<uint32_t>(n_lanes), &pool));
-  const emel::Kernels& k = *emel::kernels_of(isa);
+  const emel::Kernels& k = *route.kernels;
   constexpr uint32_t kTypes[] = {EMEL_TYPE_F32,  EMEL_TYPE_F16,  EMEL_TYPE_BF16,   EMEL_TYPE_Q4_0,   EMEL_TYPE_Q4_1,
                                  EMEL_TYPE_Q5_0, EMEL_TYPE_Q5_1, EMEL_TYPE_Q8_0,   EMEL_TYPE_IQ4_NL, EMEL_TYPE_MXFP4};
   constexpr uint32_t kSuperTypes[] = {EMEL_TYPE_Q2_K, EMEL_TYPE_Q3_K,   EMEL_TYPE_Q4_K,  EMEL_TYPE_Q5_K,
@@ -376,8 +396,8 @@ int main(int argc, char** argv) {
   constexpr Shape kAttention[] = {{1, 1, 64, 0, 1},   {3, 1, 64, 0, 40},  {9, 3, 64, 250, 30}, {4, 2, 80, 300, 1},
                                   {8, 8, 128, 15, 2}, {6, 2, 40, 511, 3}, {9, 3, 64, 700, 17}, {70, 1, 16, 270, 2}};
   for (const Shape& shape : kAttention) {
-    digest_attention(isa, pool, shape, false);
-    digest_attention(isa, pool, shape, true);
+    digest_attention(route, pool, shape, false);
+    digest_attention(route, pool, shape, true);
   }
   emel_pool_destroy(pool);
   return 0;

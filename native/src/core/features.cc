@@ -1,6 +1,10 @@
 // Which routes this CPU and operating system can run (emel_isa_mask).
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 #include "emel.h"
@@ -12,9 +16,9 @@ struct Registers {
   uint32_t eax, ebx, ecx, edx;
 };
 
-Registers cpuid(uint32_t leaf) {
+Registers cpuid(uint32_t leaf, uint32_t subleaf = 0) {
   Registers r{};
-  __cpuid_count(leaf, 0, r.eax, r.ebx, r.ecx, r.edx);
+  __cpuid_count(leaf, subleaf, r.eax, r.ebx, r.ecx, r.edx);
   return r;
 }
 
@@ -35,11 +39,33 @@ bool has_avx2() {
   return all(cpuid(1).ecx, bit(12) | bit(29)) && all(cpuid(7).ebx, bit(5));  // FMA, F16C; AVX2
 }
 
+// Leaf 7's subleaf 0 says in EAX which subleaf is its last.
+bool has_avx_vnni() { return has_avx2() && cpuid(7).eax >= 1 && all(cpuid(7, 1).eax, bit(4)); }
+
 bool has_avx512_vnni() {
   if (!has_avx2() || (saved_state() & 0xe6) != 0xe6) return false;
   const Registers r = cpuid(7);
   return all(r.ebx, bit(16) | bit(17) | bit(30) | bit(31)) && all(r.ecx, bit(11));  // F, DQ, BW, VL; VNNI
 }
+#elif defined(__aarch64__) && defined(__linux__)
+// Bits of Linux's arch/arm64/include/uapi/asm/hwcap.h, which older system headers lack.
+constexpr unsigned long kHwcapAsimdDp = 1ul << 20;
+constexpr unsigned long kHwcap2I8mm = 1ul << 13;
+
+bool has_neon_dot() { return (getauxval(AT_HWCAP) & kHwcapAsimdDp) != 0; }
+bool has_neon_i8mm() { return has_neon_dot() && (getauxval(AT_HWCAP2) & kHwcap2I8mm) != 0; }
+#elif defined(__aarch64__) && defined(__APPLE__)
+bool has_feature(const char* name) {
+  int value = 0;
+  size_t size = sizeof value;
+  return sysctlbyname(name, &value, &size, nullptr, 0) == 0 && value == 1;
+}
+
+bool has_neon_dot() { return has_feature("hw.optional.arm.FEAT_DotProd"); }
+bool has_neon_i8mm() { return has_neon_dot() && has_feature("hw.optional.arm.FEAT_I8MM"); }
+#elif defined(__aarch64__)
+bool has_neon_dot() { return false; }
+bool has_neon_i8mm() { return false; }
 #endif
 
 constexpr const char* kNames[EMEL_ISA_COUNT] = {"scalar",      "avx2",     "avx_vnni",
@@ -51,7 +77,11 @@ uint32_t emel_isa_mask(void) {
   uint32_t mask = 1u << EMEL_ISA_SCALAR;
 #if defined(__x86_64__)
   if (has_avx2()) mask |= 1u << EMEL_ISA_AVX2;
+  if (has_avx_vnni()) mask |= 1u << EMEL_ISA_AVX_VNNI;
   if (has_avx512_vnni()) mask |= 1u << EMEL_ISA_AVX512_VNNI;
+#elif defined(__aarch64__)
+  if (has_neon_dot()) mask |= 1u << EMEL_ISA_NEON_DOT;
+  if (has_neon_i8mm()) mask |= 1u << EMEL_ISA_NEON_I8MM;
 #endif
   return mask;
 }

@@ -1,5 +1,5 @@
 // AVX2 + FMA + F16C.
-#include "lanes/avx2.h"
+#include "lanes/avx2_dot.h"
 // lanes first
 #include "kernels/unit.h"
 

@@ -122,6 +122,9 @@ constexpr size_t attention_scratch_floats(size_t head_dim) {
 
 extern const Kernels kKernelsScalar;
 extern const Kernels kKernelsAvx2;
+extern const Kernels kKernelsAvxVnni;
 extern const Kernels kKernelsAvx512Vnni;
+extern const Kernels kKernelsNeonDot;
+extern const Kernels kKernelsNeonI8mm;
 
 }  // namespace emel

@@ -1,4 +1,4 @@
-// Sixteen lanes in two 256-bit registers; integer dot products by vpmaddubsw, arranged so that nothing saturates.
+// Sixteen lanes in two 256-bit registers. The integer dot products are in avx2_dot.h and avx_vnni.h.
 #pragma once
 
 #include <immintrin.h>
@@ -19,8 +19,7 @@ struct I32 {
   __m256i lo, hi;
 };
 
-// Tile shapes that fit the register file: tokens per tile of block weights.
-constexpr int kTileTokens = 2;
+// Tile shapes that fit the register file.
 constexpr int kFloatTokens = 1;  // tokens per tile with float weights
 constexpr int kScoreRows = 4;  // query rows per tile of attention scores
 constexpr int kValueRows = 2;  // query rows and vectors of a head per tile of attention values
@@ -152,77 +151,6 @@ EMEL_INLINE U8 u_shift_left(U8 a, uint8_t mask) {
 EMEL_INLINE U8 u_lookup(const uint8_t* table, U8 nibbles) {
   const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
   return {_mm256_shuffle_epi8(t, nibbles.lo), _mm256_shuffle_epi8(t, nibbles.hi)};
-}
-
-// Pairs of products with a nibble reach at most 2*15*127 = 3810, so the eight of a block fit int16. Wider weights go
-// nibble by nibble.
-template <int T, int kFirst, int kCount>
-EMEL_INLINE void add_nibbles(const U8 (&w)[8], const int8_t* a, size_t stride, I32 (&out)[T]) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  I32 sums_i16[T];
-#pragma unroll
-  for (int t = 0; t < T; ++t) sums_i16[t] = i_zero();
-#pragma unroll
-  for (int j = kFirst; j < kFirst + kCount; ++j) {
-#pragma unroll
-    for (int t = 0; t < T; ++t) {
-      const __m256i x = broadcast_four(a + t * stride + 4 * j);
-      sums_i16[t].lo = _mm256_add_epi16(sums_i16[t].lo, _mm256_maddubs_epi16(w[j].lo, x));
-      sums_i16[t].hi = _mm256_add_epi16(sums_i16[t].hi, _mm256_maddubs_epi16(w[j].hi, x));
-    }
-  }
-#pragma unroll
-  for (int t = 0; t < T; ++t) {
-    out[t].lo = _mm256_add_epi32(out[t].lo, _mm256_madd_epi16(sums_i16[t].lo, ones));
-    out[t].hi = _mm256_add_epi32(out[t].hi, _mm256_madd_epi16(sums_i16[t].hi, ones));
-  }
-}
-template <int T, int kFirst, int kCount>
-EMEL_INLINE void nibbles_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
-#pragma unroll
-  for (int t = 0; t < T; ++t) out[t] = i_zero();
-  add_nibbles<T, kFirst, kCount>(w, a, stride, out);
-#pragma unroll
-  for (int t = 0; t < T; ++t) out[t] = i_sub(i_shl<8>(out[t]), out[t]);
-  add_nibbles<T, kFirst, kCount>(w, a + low_at, stride, out);
-}
-template <int T, int kBits, int kFirst, int kCount>
-EMEL_INLINE void dot_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
-  if constexpr (kBits <= 4) {
-    nibbles_planes<T, kFirst, kCount>(w, a, low_at, stride, out);
-  } else {
-    U8 nibbles[8];
-#pragma unroll
-    for (int j = kFirst; j < kFirst + kCount; ++j) nibbles[j] = u_shift_right<4>(w[j], 15);
-    nibbles_planes<T, kFirst, kCount>(nibbles, a, low_at, stride, out);
-#pragma unroll
-    for (int j = kFirst; j < kFirst + kCount; ++j) nibbles[j] = u_mask(w[j], 15);
-    I32 low[T];
-    nibbles_planes<T, kFirst, kCount>(nibbles, a, low_at, stride, low);
-#pragma unroll
-    for (int t = 0; t < T; ++t) out[t] = i_add(i_shl<4>(out[t]), low[t]);
-  }
-}
-template <int kBits, int kFirst, int kCount>
-EMEL_INLINE I32 dot_single(const U8 (&w)[8], const int8_t* a, size_t low_at) {
-  I32 out[1];
-  dot_planes<1, kBits, kFirst, kCount>(w, a, low_at, 0, out);
-  return out[0];
-}
-
-// ---- peaks (kernels/roofline.h)
-
-#define EMEL_HAS_PEAKS 1
-constexpr int kPeakChains = 5;
-
-// Any byte times any int8, as long as pairs fit int16. The empty statement makes w another one each time: the products,
-// which do not depend on the sum, would be moved out of the loop. One half of a serves both, to save a register.
-EMEL_INLINE I32 peak_dot_step(I32 sum, U8& w, U8 a) {
-  __asm__ volatile("" : "+x"(w.lo), "+x"(w.hi));
-  const __m256i ones = _mm256_set1_epi16(1);
-  sum.lo = _mm256_add_epi32(sum.lo, _mm256_madd_epi16(_mm256_maddubs_epi16(w.lo, a.lo), ones));
-  sum.hi = _mm256_add_epi32(sum.hi, _mm256_madd_epi16(_mm256_maddubs_epi16(w.hi, a.lo), ones));
-  return sum;
 }
 
 }  // namespace

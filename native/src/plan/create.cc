@@ -41,8 +41,15 @@ const Kernels* kernels_of(int32_t isa) {
 #if defined(__x86_64__)
     case EMEL_ISA_AVX2:
       return &kKernelsAvx2;
+    case EMEL_ISA_AVX_VNNI:
+      return &kKernelsAvxVnni;
     case EMEL_ISA_AVX512_VNNI:
       return &kKernelsAvx512Vnni;
+#elif defined(__aarch64__)
+    case EMEL_ISA_NEON_DOT:
+      return &kKernelsNeonDot;
+    case EMEL_ISA_NEON_I8MM:
+      return &kKernelsNeonI8mm;
 #endif
     default:
       return nullptr;
