@@ -178,7 +178,6 @@ DESCRIPTIONS: list[tuple[dict[str, int], int, str]] = [
     ({"n_vocab": 9}, INVALID, "embedding rows is 8, allowed 9"),
     ({"isa": 77}, UNSUPPORTED, "route 77 is not available on this CPU"),
     ({"isa": -1}, UNSUPPORTED, "route -1 is not available on this CPU"),
-    ({"isa": int(abi.Isa.AVX_VNNI)}, UNSUPPORTED, "route 2 is not available on this CPU"),
     ({"max_tokens": 1 << 20}, OUT_OF_BOUNDS, "allowed"),
 ]
 
@@ -188,6 +187,15 @@ def test_a_damaged_description_is_refused(plan: SoundPlan, changes: dict[str, in
     for name, value in changes.items():
         setattr(plan.desc, name, value)
     assert_refused(plan, status, text)
+
+
+def test_a_route_of_another_machine_is_refused(plan: SoundPlan) -> None:
+    """No CPU runs all routes: some are of another architecture."""
+    foreign = [isa for isa in abi.Isa if not LIBRARY.emel_isa_mask() >> isa & 1]
+    assert foreign
+    for isa in foreign:
+        plan.desc.isa = isa
+        assert_refused(plan, UNSUPPORTED, f"route {int(isa)} is not available on this CPU")
 
 
 WEIGHTS: list[tuple[int, dict[str, Any], int, str]] = [

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HEADER = (ROOT / "native/include/emel.h").read_text(encoding="utf-8")
-TABLES = {
-    "scalar": "_ZN4emel14kKernelsScalarE",
-    "avx2": "_ZN4emel12kKernelsAvx2E",
-    "avx512_vnni": "_ZN4emel18kKernelsAvx512VnniE",
-}
+KERNEL_TABLE = re.compile(r"_ZN4emel\d+kKernels\w+E")
 # What clang may call for copies and fills of its own making. No mathematics: a library's rounding is not ours.
 MEMORY_FUNCTIONS = {"memcpy", "memmove", "memset", "memcmp"}
 SCALAR_FMA = {"fmaf"}  # the specification's fused multiply-add where the CPU's baseline has none; exact by IEEE 754
@@ -30,15 +26,14 @@ SYSTEM_LIBRARIES = re.compile(r"(libc|libm|libpthread|libgcc_s|ld-linux[\w-]*)\.
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the objects of this system are no ELF files")
 
 
-def isa_units() -> dict[str, str]:
-    """Name -> symbol of its kernel table, of the instruction sets of this CPU family."""
-    is_x86 = platform.machine() in {"x86_64", "AMD64"}
-    return {name: table for name, table in TABLES.items() if name == "scalar" or is_x86}
-
-
-def isa_object(build: Path, name: str) -> Elf:
-    (path,) = build.glob(f"native/libisa_{name}.a.p/*.o")
-    return Elf(path)
+def isa_objects(build: Path) -> dict[str, Elf]:
+    """Name of an instruction set -> the object of its kernels."""
+    found = {}
+    for path in build.glob("native/libisa_*.a.p/*.o"):
+        name = path.parent.name.removeprefix("libisa_").removesuffix(".a.p")
+        assert name not in found, f"{name} has several objects: each is to have one"
+        found[name] = Elf(path)
+    return found
 
 
 def outside(symbols: list[Symbol]) -> list[Symbol]:
@@ -46,28 +41,31 @@ def outside(symbols: list[Symbol]) -> list[Symbol]:
     return [symbol for symbol in symbols if symbol.binding != LOCAL]
 
 
-@pytest.mark.parametrize("name", isa_units())
-def test_an_isa_unit_defines_its_kernel_table_alone(native_build: Path, name: str) -> None:
+def test_an_isa_unit_defines_its_kernel_table_alone(native_build: Path) -> None:
     """No weak or once-only symbol either: of several copies the linker keeps any, perhaps one an old CPU cannot run."""
-    defined = [symbol for symbol in outside(isa_object(native_build, name).symbols()) if symbol.is_defined]
-    assert [(symbol.name, symbol.binding) for symbol in defined] == [(TABLES[name], GLOBAL)]
+    tables = set()
+    for name, unit in isa_objects(native_build).items():
+        defined = [symbol for symbol in outside(unit.symbols()) if symbol.is_defined]
+        assert [symbol.binding for symbol in defined] == [GLOBAL], f"{name}: {defined}"
+        assert KERNEL_TABLE.fullmatch(defined[0].name), f"{name}: {defined}"
+        tables.add(defined[0].name)
+    assert len(tables) == len(isa_objects(native_build))
 
 
-@pytest.mark.parametrize("name", isa_units())
-def test_an_isa_unit_calls_nothing_that_computes(native_build: Path, name: str) -> None:
-    allowed = MEMORY_FUNCTIONS | (SCALAR_FMA if name == "scalar" else set())
-    wanted = {symbol.name for symbol in outside(isa_object(native_build, name).symbols()) if not symbol.is_defined}
-    assert wanted - {"_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"} <= allowed
+def test_an_isa_unit_calls_nothing_that_computes(native_build: Path) -> None:
+    for name, unit in isa_objects(native_build).items():
+        allowed = MEMORY_FUNCTIONS | (SCALAR_FMA if name == "scalar" else set())
+        wanted = {symbol.name for symbol in outside(unit.symbols()) if not symbol.is_defined}
+        assert wanted - {"_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"} <= allowed, name
 
 
-def test_every_isa_unit_is_looked_at(native_build: Path) -> None:
-    built = {path.name.removeprefix("libisa_").removesuffix(".a") for path in native_build.glob("native/libisa_*.a")}
-    assert built == set(isa_units())
+def test_every_route_of_this_machine_has_a_unit_that_is_looked_at(native_build: Path, routes: dict[str, int]) -> None:
+    assert set(routes) <= set(isa_objects(native_build))
 
 
 @pytest.fixture(scope="module")
-def library() -> Elf:
-    return Elf(library_path())
+def library(native_build: Path) -> Elf:
+    return Elf(native_build / "native/libemel.so")
 
 
 def test_the_library_exports_what_the_header_declares(library: Elf) -> None:
