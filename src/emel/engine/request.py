@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from emel.text.sampling import SamplingParams
 
 _BEGIN, _ADVANCE, _CANCEL = Begin(), Advance(), Cancel()
-_TERMINAL = GeneratorMachine.TERMINAL
+_TERMINAL = tuple(GeneratorMachine.TERMINAL)  # found by identity; hashing a member of an Enum is a call in Python
 _REASONS = {State.STOPPED: "stop", State.LENGTH: "length", State.CANCELLED: "cancelled"}
 
 

@@ -43,6 +43,7 @@ class Tokenizer:
         self.add_bos = add_bos and special.bos is not None
         self.add_eos = add_eos and special.eos is not None
         self._pre = pre
+        self._token_bytes: dict[int, bytes] = {}  # of those asked for so far
 
     @property
     def n_vocab(self) -> int:
@@ -99,7 +100,10 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of one token; a control token gives its name."""
-        return self.vocabulary.decode((token_id,))
+        data = self._token_bytes.get(token_id)
+        if data is None:
+            data = self._token_bytes[token_id] = self.vocabulary.decode((token_id,))
+        return data
 
     def control_ids_in(self, text: str) -> list[int]:
         """The control tokens that reading all special tokens finds in a text, in order."""

@@ -105,7 +105,7 @@ def test_wrong_prompt_is_refused_in_one_line(model: emel.Model, method: str, arg
 @pytest.mark.parametrize(
     ("keywords", "error"),
     [
-        ({"temprature": 1}, "unknown sampling parameter 'temprature': known are max_tokens, min_p, seed, stop, temper"),
+        ({"temp": 1}, "unknown sampling parameter 'temp': known are max_tokens, min_p, seed, stop, temper"),
         ({"temperature": -1}, "temperature is -1: allowed are numbers from 0.0 to 100.0 (0 is greedy)"),
         ({"temperature": "1"}, "temperature is '1'"),
         ({"temperature": True}, "temperature is True"),
