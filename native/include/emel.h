@@ -134,9 +134,10 @@ enum {
    * (F32, rows) unless NO_WEIGHT. in[0] is quantised when the weights are block types, f32 otherwise; all
    * parts are of one kind. dim[0] = cols, dim[1] = n_parts (1..4). out[0] may be EMEL_LOGITS. */
   EMEL_OP_MATMUL = 4,
-  /* Rotates in[0] = q (T, n_heads*head_dim) and in[1] = k (T, n_kv_heads*head_dim) in place by the table
-   * in[3], then stores k and in[2] = v (T, n_kv_heads*head_dim) in the KV cache.
-   * dim = {n_heads, n_kv_heads, head_dim, n_rot, pairing (0 adjacent, 1 halves), kv_layer}. */
+  /* Norms each head of in[0] = q (T, n_heads*head_dim) by weight[0] and of in[1] = k (T, n_kv_heads*head_dim) by
+   * weight[1] (F32, head_dim; NO_WEIGHT: no norm; param[0] = epsilon), rotates them by the table in[3] (NONE when
+   * n_rot is 0), all in place, then stores k and in[2] = v (T, n_kv_heads*head_dim) in the KV cache.
+   * dim = {n_heads, n_kv_heads (at most the cache's), head_dim, n_rot, pairing (0 adjacent, 1 halves), kv_layer}. */
   EMEL_OP_ROPE_STORE = 5,
   /* out[0] (T, n_heads*head_dim) f32 = causal attention of in[0] = q over the KV cache; in[1] is scratch of
    * emel_attention_scratch bytes. dim = {n_heads, n_kv_heads, head_dim, kv_layer}; param[0] = score scale. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cases.h"
 #include "emel.h"
 #include "kernels/layout.h"
 #include "kernels/table.h"
@@ -21,6 +22,12 @@ extern const Kernels kKernelsAvxVnniEvex;
 }
 #endif
 
+using emel_cases::Bytes;
+using emel_cases::fnv1a;
+using emel_cases::Random;
+using emel_cases::report;
+using emel_cases::require;
+
 namespace {
 
 // How plans are made and what then runs them.
@@ -28,48 +35,6 @@ struct Route {
   int32_t isa;
   const emel::Kernels* kernels;
 };
-
-struct Random {
-  uint64_t state;
-  uint32_t next() {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return static_cast<uint32_t>(state >> 33);
-  }
-  // In [-1, 1), a multiple of 2^-16: exact in every format on the way.
-  float value() { return static_cast<float>(static_cast<int32_t>(next() % 131072) - 65536) / 65536.0f; }
-};
-
-struct Bytes {
-  uint8_t* data;
-  size_t size;
-  explicit Bytes(size_t n) : data(nullptr), size((n + 63) / 64 * 64) {
-    void* memory = nullptr;
-    if (posix_memalign(&memory, 64, size) != 0) abort();
-    data = static_cast<uint8_t*>(memory);
-    memset(data, 0, size);
-  }
-  ~Bytes() { free(data); }
-  Bytes(const Bytes&) = delete;
-  Bytes& operator=(const Bytes&) = delete;
-  float* floats() { return reinterpret_cast<float*>(data); }
-  int32_t* ints() { return reinterpret_cast<int32_t*>(data); }
-};
-
-uint64_t fnv1a(const void* data, size_t n, uint64_t hash = 14695981039346656037u) {
-  const auto* bytes = static_cast<const uint8_t*>(data);
-  for (size_t i = 0; i < n; ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
-  return hash;
-}
-
-void require(emel_status status) {
-  if (status == EMEL_OK) return;
-  fprintf(stderr, "emel_digest: %s\n", emel_last_error());
-  exit(1);
-}
-
-void report(const char* name, size_t a, size_t b, size_t c, uint64_t digest) {
-  printf("%s %zu %zu %zu %016llx\n", name, a, b, c, static_cast<unsigned long long>(digest));
-}
 
 size_t source_row_bytes(uint32_t type, size_t cols) {
   const emel::SourceBlock block = emel::source_block(type);
@@ -399,6 +364,7 @@ int main(int argc, char** argv) {
     digest_attention(route, pool, shape, false);
     digest_attention(route, pool, shape, true);
   }
+  emel_cases::digest_operations(k, pool);
   emel_pool_destroy(pool);
   return 0;
 }

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from emel._native import LIBRARY, check
-from emel._native.abi import KV_BLOCK, OpKind
+from emel._native.abi import KV_BLOCK, NONE, OpKind
 from native.small_plan import SmallPlan, int32
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class Heads:
     n_rot: int = 0
     pairing: int = 0
     scale: float = 0.125
+    norms: tuple[Array | None, ...] = ()  # of query and key heads
+    epsilon: float = 0.0
 
 
 class AttentionPlan(SmallPlan):
@@ -54,7 +56,14 @@ class AttentionPlan(SmallPlan):
             check(LIBRARY.emel_rope_frequencies(10000.0, heads.n_rot, frequencies.ctypes.data))
             self.add(OpKind.ROPE_TABLE, out=[table], weight={0: self.vector(frequencies, np.float64)})
         dims = [heads.n_heads, heads.n_kv_heads, heads.head_dim]
-        self.add(OpKind.ROPE_STORE, in_=[self.q, self.k, self.v, table], dim=[*dims, heads.n_rot, heads.pairing, 0])
+        norms = {slot: self.vector(weight) for slot, weight in enumerate(heads.norms) if weight is not None}
+        self.add(
+            OpKind.ROPE_STORE,
+            in_=[self.q, self.k, self.v, table if heads.n_rot else NONE],
+            dim=[*dims, heads.n_rot, heads.pairing, 0],
+            weight=norms,
+            param=[heads.epsilon],
+        )
         self.add(OpKind.ATTENTION, in_=[self.q, scratch], out=[self.out], dim=[*dims, 0], param=[heads.scale])
         self.create()
 

@@ -1,4 +1,4 @@
-// Rotary position embedding into the paged KV cache, and causal grouped-query attention over it.
+// Causal grouped-query attention over the paged KV cache.
 //
 // Keys are walked in chunks of 256 aligned to absolute positions. In a chunk: one lane is one key for scores
 // (d ascending), softmax sums in sixteen interleaved partial sums (key % 16), values accumulate key by key; keys
@@ -10,49 +10,6 @@ namespace emel {
 namespace {
 
 constexpr size_t kChunk = EMEL_ATTENTION_CHUNK;
-
-EMEL_INLINE void rotate(float* x, const float* table, size_t n_rot, bool halves) {
-  const size_t n_pairs = n_rot / 2;
-  const float* cosines = table;
-  const float* sines = table + n_pairs;
-  for (size_t i = 0; i < n_pairs; ++i) {
-    float* first = x + (halves ? i : 2 * i);
-    float* second = x + (halves ? i + n_pairs : 2 * i + 1);
-    const float a = *first;
-    const float b = *second;
-    *first = a * cosines[i] - b * sines[i];
-    *second = a * sines[i] + b * cosines[i];
-  }
-}
-
-// Su et al. 2021, arXiv:2104.09864.
-void rope_store(const RopeArgs& a) {
-  const KvLayout kv(a.n_kv_heads, a.head_dim);
-  for (size_t token = a.token_begin; token < a.token_end; ++token) {
-    const float* table = a.table + token * a.n_rot;
-    float* q = a.q + token * a.n_heads * a.head_dim;
-    float* k = a.k + token * a.n_kv_heads * a.head_dim;
-    const float* v = a.v + token * a.n_kv_heads * a.head_dim;
-    for (size_t head = 0; head < a.n_heads; ++head) rotate(q + head * a.head_dim, table, a.n_rot, a.halves);
-    for (size_t head = 0; head < a.n_kv_heads; ++head) rotate(k + head * a.head_dim, table, a.n_rot, a.halves);
-    const size_t position = static_cast<size_t>(a.positions[token]);
-    const size_t sequence = static_cast<size_t>(a.sequences[token]);
-    const size_t block = static_cast<size_t>(a.block_table[sequence * a.block_stride + position / EMEL_KV_BLOCK]);
-    const size_t slot = position % EMEL_KV_BLOCK;
-    for (size_t head = 0; head < a.n_kv_heads; ++head) {
-      uint8_t* at = a.kv + block * kv.block_bytes + head * kv.head_bytes;
-      uint16_t* keys = reinterpret_cast<uint16_t*>(at);
-      uint16_t* values = reinterpret_cast<uint16_t*>(at + kv.values_at) + slot * kv.padded_head_dim;
-      for (size_t d = 0; d < a.head_dim; d += 16) {
-        const int left = lanes_left(d, a.head_dim);
-        uint16_t key[16];
-        f_store_f16(key, load_left(k + head * a.head_dim + d, left));
-        for (int i = 0; i < left; ++i) keys[(d + static_cast<size_t>(i)) * EMEL_KV_BLOCK + slot] = key[i];
-        f_store_f16(values + d, load_left(v + head * a.head_dim + d, left));
-      }
-    }
-  }
-}
 
 struct Tile {
   float* scores;  // (kAttentionRows, 256)

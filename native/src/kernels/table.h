@@ -63,6 +63,10 @@ struct RopeArgs {
   size_t token_begin;
   size_t token_end;
   bool halves;  // pairs (i, i + n_rot/2) instead of (2i, 2i+1)
+  const float* q_norm;  // (head_dim,) of each query head before it is rotated; nullptr: none
+  const float* k_norm;
+  float epsilon;
+  size_t block_bytes;  // of the cache, which may have more heads than this layer
 };
 
 // Up to rows_of_tile rows: tokens [token, token + n_tokens) of one sequence, heads [head, head + n_heads_of_tile)

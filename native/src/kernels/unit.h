@@ -8,6 +8,7 @@
 #include "kernels/math.h"
 #include "kernels/quantize.h"
 #include "kernels/matmul.h"
+#include "kernels/rope.h"
 #include "kernels/attention.h"
 #include "kernels/reduce.h"
 #include "kernels/roofline.h"

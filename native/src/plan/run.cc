@@ -48,9 +48,12 @@ struct OpRun {
   }
   float* floats(uint64_t offset) const { return reinterpret_cast<float*>(at(offset)); }
   const emel_weight& weight(uint32_t slot) const { return run.plan->weights[op.weight[slot]]; }
+  const float* optional_vector(uint32_t slot) const {
+    return op.weight[slot] == EMEL_NO_WEIGHT ? nullptr : static_cast<const float*>(weight(slot).data);
+  }
+  size_t kv_block_bytes() const { return KvLayout(run.plan->desc.n_kv_heads, run.plan->desc.head_dim).block_bytes; }
   uint8_t* kv_layer(size_t layer) const {
-    const emel_plan_desc& d = run.plan->desc;
-    return static_cast<uint8_t*>(batch().kv) + layer * d.n_blocks * KvLayout(d.n_kv_heads, d.head_dim).block_bytes;
+    return static_cast<uint8_t*>(batch().kv) + layer * run.plan->desc.n_blocks * kv_block_bytes();
   }
 };
 
@@ -127,7 +130,7 @@ void run_matmul(const OpRun& r) {
     a.activation_stride = is_block_type(weight.type) ? QuantizedLayout(cols).bytes() : cols * sizeof(float);
     a.out = r.op.out[p] == EMEL_LOGITS ? r.batch().logits : r.floats(r.op.out[p]);
     a.out_stride = weight.rows;
-    a.bias = r.op.weight[4 + p] == EMEL_NO_WEIGHT ? nullptr : static_cast<const float*>(r.weight(4 + p).data);
+    a.bias = r.optional_vector(4 + p);
     a.rows = weight.rows;
     a.cols = cols;
     a.n_tokens = n_tokens;
@@ -153,6 +156,10 @@ void run_rope_store(const OpRun& r) {
   a.head_dim = r.op.dim[2];
   a.n_rot = r.op.dim[3];
   a.halves = r.op.dim[4] == 1;
+  a.q_norm = r.optional_vector(0);
+  a.k_norm = r.optional_vector(1);
+  a.epsilon = r.op.param[0];
+  a.block_bytes = r.kv_block_bytes();
   a.token_begin = tokens.begin;
   a.token_end = tokens.end;
   r.kernels().rope_store(a);
@@ -181,7 +188,7 @@ AttentionArgs attention_args(const OpRun& r, const HeadPieces& pieces, const Que
   a.row_stride = size_t{r.op.dim[0]} * r.op.dim[2];
   a.head_dim = r.op.dim[2];
   a.kv = r.kv_layer(r.op.dim[3]) + kv_head * kv.head_bytes;
-  a.block_bytes = kv.block_bytes;
+  a.block_bytes = r.kv_block_bytes();
   a.values_at = kv.values_at;
   a.blocks = r.batch().block_table + size_t{tile.sequence} * r.batch().block_stride;
   a.token = tile.token;

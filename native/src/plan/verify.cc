@@ -68,6 +68,9 @@ struct OpCheck {
     if (found->packed != 0) refuse(EMEL_INVALID_ARGUMENT, "packed flag of a vector", found->packed, 0);
     if (found->type != type) refuse(EMEL_INVALID_ARGUMENT, "type of a vector", found->type, type);
   }
+  void optional_vector(uint32_t slot, uint64_t n) {
+    if (op.weight[slot] != EMEL_NO_WEIGHT) vector(slot, EMEL_TYPE_F32, n);
+  }
   const emel_weight* matrix(uint32_t slot, uint64_t cols) {
     const emel_weight* found = weight(slot, 0, cols);
     if (found != nullptr && found->packed == 0) refuse(EMEL_INVALID_ARGUMENT, "packed flag of a matrix", 0, 1);
@@ -126,7 +129,7 @@ void check_matmul(OpCheck& c) {
     } else {
       c.floats("out", c.op.out[p], part->rows);
     }
-    if (c.op.weight[4 + p] != EMEL_NO_WEIGHT) c.vector(4 + p, EMEL_TYPE_F32, part->rows);
+    c.optional_vector(4 + p, part->rows);
   }
   if (quantized) {
     c.buffer("in[0]", c.op.in[0], c.max_rows(), QuantizedLayout(cols).bytes());
@@ -141,7 +144,7 @@ void check_heads(OpCheck& c, uint32_t kv_layer) {
   c.dim("head_dim", c.op.dim[2], kMaxHeadDim);
   if (c.status != EMEL_OK) return;
   if (c.op.dim[0] % c.op.dim[1] != 0) c.refuse(EMEL_INVALID_ARGUMENT, "n_heads", c.op.dim[0], c.op.dim[1]);
-  if (c.op.dim[1] != c.plan.desc.n_kv_heads) {
+  if (c.op.dim[1] > c.plan.desc.n_kv_heads) {
     c.refuse(EMEL_INVALID_ARGUMENT, "n_kv_heads", c.op.dim[1], c.plan.desc.n_kv_heads);
   }
   if (c.op.dim[2] != c.plan.desc.head_dim) {
@@ -162,7 +165,9 @@ void check_rope_store(OpCheck& c) {
   c.floats("in[0]", c.op.in[0], uint64_t{c.op.dim[0]} * c.op.dim[2]);
   c.floats("in[1]", c.op.in[1], uint64_t{c.op.dim[1]} * c.op.dim[2]);
   c.floats("in[2]", c.op.in[2], uint64_t{c.op.dim[1]} * c.op.dim[2]);
-  c.floats("in[3]", c.op.in[3], n_rot);
+  if (n_rot != 0) c.floats("in[3]", c.op.in[3], n_rot);
+  c.optional_vector(0, c.op.dim[2]);
+  c.optional_vector(1, c.op.dim[2]);
 }
 
 void check_attention(OpCheck& c) {

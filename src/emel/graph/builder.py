@@ -166,11 +166,31 @@ class GraphBuilder:
         self._operations.append(Linear(x=x, parts=(part,), layer=self.layer, segment=self._segment))
         return out
 
-    def rope_store(self, q: Value, k: Value, v: Value, table: Value, *, pairing: Pairing) -> Value:
-        """Rotates q and k, puts k and v into the next layer of the KV cache, returns the rotated q."""
-        for name, value, width in (("q", q, self.heads.q_width), ("k", k, self.heads.kv_width), ("v", v, k.width)):
+    def rope_store(
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        table: Value | None,
+        *,
+        pairing: Pairing,
+        heads: Heads | None = None,
+        q_norm: Weight | None = None,
+        k_norm: Weight | None = None,
+        epsilon: float = 0.0,
+    ) -> Value:
+        """Rotates q and k, puts k and v into the next layer of the KV cache, returns the rotated q.
+
+        `q_norm` and `k_norm`: RMS norms of each head, before. No table: no rotation. `heads`: where a layer differs
+        from the cache, which must have as many key heads or more.
+        """
+        heads = heads or self.heads
+        for name, value, width in (("q", q, heads.q_width), ("k", k, heads.kv_width), ("v", v, k.width)):
             if value.width != width:
-                raise GraphError(f"rope_store: {name} has {value.width} values, {self.heads} needs {width}")
+                raise GraphError(f"rope_store: {name} has {value.width} values, {heads} needs {width}")
+        for norm in (q_norm, k_norm):
+            if norm is not None and norm.cols != heads.head_dim:
+                raise GraphError(f"rope_store: norm {norm.name!r} has {norm.cols} values, a head {heads.head_dim}")
         rotated = self._value("rotated", q, q.width)
         self._operations.append(
             RopeStore(
@@ -179,9 +199,12 @@ class GraphBuilder:
                 v=v,
                 table=table,
                 rotated=rotated,
-                heads=self.heads,
+                heads=heads,
                 pairing=pairing,
                 kv_layer=self._n_kv_layers,
+                q_norm=q_norm,
+                k_norm=k_norm,
+                epsilon=epsilon,
                 layer=self.layer,
                 segment=self._segment,
             )
@@ -189,10 +212,11 @@ class GraphBuilder:
         self._n_kv_layers += 1
         return rotated
 
-    def attention(self, q: Value, *, scale: float) -> Value:
+    def attention(self, q: Value, *, scale: float, heads: Heads | None = None) -> Value:
         """Causal attention of the rotated q over the layer of the KV cache that was stored last."""
-        if q.width != self.heads.q_width:
-            raise GraphError(f"attention: q has {q.width} values, {self.heads} needs {self.heads.q_width}")
+        heads = heads or self.heads
+        if q.width != heads.q_width:
+            raise GraphError(f"attention: q has {q.width} values, {heads} needs {heads.q_width}")
         scratch = self._value("scratch", q, 0, Form.SCRATCH)
         out = self._value("attention", q, q.width)
         self._operations.append(
@@ -200,7 +224,7 @@ class GraphBuilder:
                 q=q,
                 scratch=scratch,
                 out=out,
-                heads=self.heads,
+                heads=heads,
                 scale=scale,
                 kv_layer=self._n_kv_layers - 1,
                 layer=self.layer,

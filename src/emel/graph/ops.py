@@ -228,22 +228,35 @@ class Pairing(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeStore(Operation):
-    """rotated = q turned by the table, in place; k likewise, then k and v go to layer `kv_layer` of the KV cache."""
+    """rotated = q turned by the table, in place; k likewise, then k and v go to layer `kv_layer` of the KV cache.
+
+    `q_norm` and `k_norm` (head_dim) are RMS norms of each head before it is turned; no table: nothing is turned.
+    """
 
     q: Value
     k: Value
     v: Value
-    table: Value
+    table: Value | None
     rotated: Value
     heads: Heads
     pairing: Pairing
     kv_layer: int
+    q_norm: Weight | None = None
+    k_norm: Weight | None = None
+    epsilon: float = 0.0  # of the norms
 
     def inputs(self) -> Iterator[Value]:  # noqa: D102
-        yield from (self.q, self.k, self.v, self.table)
+        yield from (self.q, self.k, self.v)
+        if self.table is not None:
+            yield self.table
 
     def outputs(self) -> Iterator[Value]:  # noqa: D102
         yield self.rotated
+
+    def weights(self) -> Iterator[Weight]:  # noqa: D102
+        for norm in (self.q_norm, self.k_norm):
+            if norm is not None:
+                yield norm
 
     def in_place(self) -> Iterator[tuple[Value, Value]]:  # noqa: D102
         yield self.rotated, self.q

@@ -149,8 +149,13 @@ def _fill_attention(record: abi.Op, operation: RopeStore | Attention, offsets: d
         record.kind = abi.OpKind.ROPE_STORE
         record.in_[1] = offsets[operation.k.index]
         record.in_[2] = offsets[operation.v.index]
-        record.in_[3] = offsets[operation.table.index]
-        record.dim[3] = operation.table.width
+        if operation.table is not None:
+            record.in_[3] = offsets[operation.table.index]
+            record.dim[3] = operation.table.width
+        for index, norm in enumerate((operation.q_norm, operation.k_norm)):
+            if norm is not None:
+                record.weight[index] = norm.index
+        record.param[0] = operation.epsilon
         record.dim[4] = operation.pairing.value
         record.dim[5] = operation.kv_layer
     else:

@@ -127,8 +127,8 @@ def reads_the_right_kind_of_weight(graph: Graph) -> Iterator[str]:
         elif isinstance(operation, Linear):
             matrices = [part.weight for part in operation.parts]
             vectors = [part.bias for part in operation.parts if part.bias is not None]
-        elif isinstance(operation, RmsNorm):
-            vectors = [operation.weight]
+        elif isinstance(operation, RmsNorm | RopeStore):
+            vectors = list(operation.weights())
         elif isinstance(operation, RopeTable):
             vectors, wanted = [operation.frequencies], TensorType.F64
         yield from (f"{where} reads {weight.name}, a plain vector" for weight in matrices if not weight.is_packed)
@@ -138,13 +138,15 @@ def reads_the_right_kind_of_weight(graph: Graph) -> Iterator[str]:
 
 
 def fits_heads(graph: Graph) -> Iterator[str]:
-    """Query heads are a multiple of key heads; an even number of dimensions, at most a head, is rotated."""
+    """Query heads are a multiple of key heads, which fit the cache; an even part of a head is rotated."""
     for where, operation in _numbered(graph):
         if isinstance(operation, RopeStore | Attention):
             heads = operation.heads
             if heads.n_kv_heads < 1 or heads.head_dim < 1 or heads.n_heads % heads.n_kv_heads:
                 yield f"{where}: {heads.n_heads} query heads over {heads.n_kv_heads} key heads of {heads.head_dim}"
-        if isinstance(operation, RopeStore):
+            if heads.n_kv_heads > graph.heads.n_kv_heads or heads.head_dim != graph.heads.head_dim:
+                yield f"{where}: {heads} do not fit the cache of {graph.heads}"
+        if isinstance(operation, RopeStore) and operation.table is not None:
             n_rot = operation.table.width
             if n_rot < 2 or n_rot % 2 or n_rot > operation.heads.head_dim:
                 yield f"{where} rotates {n_rot} of {operation.heads.head_dim} dimensions"
@@ -290,6 +292,7 @@ def _widths(operation: Operation) -> Iterator[tuple[str, int, int]]:
         yield "k", operation.k.width, heads.kv_width
         yield "v", operation.v.width, heads.kv_width
         yield "rotated", operation.rotated.width, heads.q_width
+        yield from ((norm.name, norm.cols, heads.head_dim) for norm in operation.weights())
     elif isinstance(operation, Attention):
         yield "q", operation.q.width, operation.heads.q_width
         yield "out", operation.out.width, operation.heads.q_width

@@ -67,7 +67,13 @@ def rope_table(step: Step, frequencies: Array) -> Array:
     return np.array([np.stack([np.cos(a), np.sin(a)], axis=1).ravel() for a in angles], np.float32)
 
 
-def rotate(x: Array, table: Array, head_dim: int) -> Array:
+def norm_heads(x: Array, weight: Array | None, epsilon: float) -> Array:
+    return x if weight is None else rms_norm(x.reshape(-1, len(weight)), weight, epsilon).reshape(x.shape)
+
+
+def rotate(x: Array, table: Array | None, head_dim: int) -> Array:
+    if table is None:
+        return x
     out = x.copy().reshape(len(x), -1, head_dim)
     n_rot = table.shape[1]
     cos, sin = table[:, None, 0::2], table[:, None, 1::2]
@@ -127,9 +133,14 @@ def run_graph(graph: Graph, weights: list[Array], step: Step) -> Array:
             bias = None if part.bias is None else weights[part.bias.index]
             values[part.out.index] = logits = linear(read[0], weights[part.weight.index], bias)
         elif isinstance(op, ops.RopeStore):
-            q, k, v, table = read
-            store(step, op.kv_layer, rotate(k, table, op.heads.head_dim), v)
-            values[op.rotated.index] = rotate(q, table, op.heads.head_dim)
+            norms = [None if norm is None else weights[norm.index][0] for norm in (op.q_norm, op.k_norm)]
+            table = read[3] if len(read) > 3 else None
+            q, k = (
+                rotate(norm_heads(x, norm, op.epsilon), table, op.heads.head_dim)
+                for x, norm in zip(read, norms, strict=False)
+            )
+            store(step, op.kv_layer, k, read[2])
+            values[op.rotated.index] = q
         elif isinstance(op, ops.Attention):
             values[op.out.index] = attention(step, op.kv_layer, read[0], op.heads, op.scale)
         elif isinstance(op, ops.Gated):
@@ -235,8 +246,10 @@ def _run_record(  # noqa: PLR0912 - a branch for each kind
         n_heads, n_kv_heads, head_dim, n_rot, pairing, layer = r.dim[:6]
         assert pairing == 0
         q, k = arena.f32(r.in_[0], n_rows, n_heads * head_dim), arena.f32(r.in_[1], n_rows, n_kv_heads * head_dim)
-        table = arena.f32(r.in_[3], n_rows, n_rot)
-        q[:], k[:] = rotate(q, table, head_dim), rotate(k, table, head_dim)
+        table = arena.f32(r.in_[3], n_rows, n_rot) if n_rot else None
+        for x, index in ((q, r.weight[0]), (k, r.weight[1])):
+            norm = None if index == abi.NO_WEIGHT else weights[index][0]
+            x[:] = rotate(norm_heads(x, norm, r.param[0]), table, head_dim)
         store(step, layer, k, arena.f32(r.in_[2], n_rows, n_kv_heads * head_dim))
     elif r.kind == abi.OpKind.ATTENTION:
         heads = ops.Heads(*r.dim[:3])

@@ -44,6 +44,8 @@ def test_builder_refuses_operands_that_do_not_fit(builder: GraphBuilder) -> None
         builder.gated(x, builder.gather(x))
     with pytest.raises(GraphError, match=r"rope_store: k has 16 values, .* needs 8"):
         builder.rope_store(x, x, narrow, table, pairing=Pairing.HALVES)
+    with pytest.raises(GraphError, match=r"rope_store: norm 'b' has 3 values, a head 8"):
+        builder.rope_store(x, narrow, narrow, table, pairing=Pairing.HALVES, q_norm=builder.vector("b", 3))
     with pytest.raises(GraphError, match=r"attention: q has 8 values, .* needs 16"):
         builder.attention(narrow, scale=1.0)
 

@@ -36,6 +36,8 @@ TINIES = st.builds(
     has_bias=st.booleans(),
     is_tied=st.booleans(),
     gathers=st.booleans(),
+    norms_heads=st.booleans(),
+    rotates=st.booleans(),
 )
 
 

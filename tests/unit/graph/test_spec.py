@@ -43,7 +43,7 @@ def widened(value: ops.Value | None, by: int = 1) -> ops.Value:
     return replace(value, width=value.width + by)
 
 
-BUILT = Tiny(has_bias=True).build()
+BUILT = Tiny(has_bias=True, norms_heads=True).build()
 FUSED = fuse(BUILT)
 WEIGHT = BUILT.weights[0]
 STRAY = ops.Value(999, "stray", ops.Rows.TOKENS, 64)
@@ -102,6 +102,11 @@ BROKEN: list[tuple[Callable[[ops.Graph], object], str, ops.Graph]] = [
     (spec.fits_widths, "0.k.bias is 32 wide, not 64", change_part(BUILT, bias=weight_named("0.k.bias"))),
     (spec.fits_widths, "0.norm1 is 64 wide, not 65", change(BUILT, ops.RmsNorm, lambda o: replace(o, x=widened(o.x)))),
     (spec.fits_widths, "k is 33 wide, not 32", change(BUILT, ops.RopeStore, lambda o: replace(o, k=widened(o.k)))),
+    (
+        spec.fits_widths,
+        "0.norm1 is 64 wide, not 32",
+        change(BUILT, ops.RopeStore, lambda o: replace(o, q_norm=weight_named("0.norm1"))),
+    ),
     (spec.fits_widths, "out is 65 wide", change(BUILT, ops.Attention, lambda o: replace(o, out=widened(o.out)))),
     (spec.fits_widths, "97 wide, not 96", change(BUILT, ops.Gated, lambda o: replace(o, up=widened(o.up)))),
     (spec.reads_the_right_kind_of_weight, "reads 0.norm1, a plain", change_part(BUILT, weight=weight_named("0.norm1"))),
@@ -125,6 +130,11 @@ BROKEN: list[tuple[Callable[[ops.Graph], object], str, ops.Graph]] = [
         spec.fits_heads,
         "rotates 34 of 32",
         change(BUILT, ops.RopeStore, lambda o: replace(o, table=widened(o.table, 2))),
+    ),
+    (
+        spec.fits_heads,
+        "do not fit the cache of",
+        change(BUILT, ops.Attention, lambda o: replace(o, heads=ops.Heads(2, 2, 32))),
     ),
     (spec.fits_heads, "rotates 31 of", change(BUILT, ops.RopeStore, lambda o: replace(o, table=widened(o.table, -1)))),
     (

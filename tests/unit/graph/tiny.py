@@ -37,6 +37,8 @@ class Tiny:
     has_bias: bool = False
     is_tied: bool = True
     gathers: bool = True  # the last layer computes output rows alone
+    norms_heads: bool = False
+    rotates: bool = True  # in the second layer
 
     def build(self) -> Graph:
         heads = Heads(self.n_heads, self.n_kv_heads, self.head_dim)
@@ -55,7 +57,20 @@ class Tiny:
             q = linear(h, f"{layer}.q", heads.q_width, q_type)
             k = linear(h, f"{layer}.k", heads.kv_width, k_type)
             v = linear(h, f"{layer}.v", heads.kv_width, v_type)
-            a = b.attention(b.rope_store(q, k, v, table, pairing=Pairing.ADJACENT), scale=self.head_dim**-0.5)
+            q_norm, k_norm = (
+                b.vector(f"{layer}.{name}_norm", self.head_dim) if self.norms_heads else None for name in "qk"
+            )
+            q = b.rope_store(
+                q,
+                k,
+                v,
+                table if self.rotates or layer != 1 else None,
+                pairing=Pairing.ADJACENT,
+                q_norm=q_norm,
+                k_norm=k_norm,
+                epsilon=1e-5,
+            )
+            a = b.attention(q, scale=self.head_dim**-0.5)
             if layer == self.n_layers - 1 and self.gathers:
                 x, a = b.gather(x), b.gather(a)
             x = b.add(x, linear(a, f"{layer}.o", self.d_model, o_type))

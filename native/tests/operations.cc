@@ -1,0 +1,179 @@
+// Digests of operations by small plans: each case is a few records, run on seeded data in two batches.
+#include "cases.h"
+#include "plan/plan.h"
+
+namespace emel_cases {
+namespace {
+
+constexpr size_t kMostOps = 8;
+constexpr size_t kMostWeights = 8;
+
+// Records, weights and an arena; the inputs of a run are drawn anew for every batch.
+class SmallPlan {
+ public:
+  SmallPlan(const emel::Kernels& kernels, emel_pool* pool, uint64_t seed)
+      : random{seed}, kernels_(kernels), pool_(pool) {
+    desc.max_tokens = kMostTokens;
+    desc.max_outputs = 1;
+    desc.max_sequences = 2;
+    desc.n_vocab = 8;
+    desc.isa = EMEL_ISA_SCALAR;  // verified for it, run by the kernels given
+  }
+  ~SmallPlan() {
+    for (size_t i = 0; i < desc.n_weights; ++i) free(const_cast<void*>(weights_[i].data));
+  }
+  SmallPlan(const SmallPlan&) = delete;
+  SmallPlan& operator=(const SmallPlan&) = delete;
+
+  static constexpr uint32_t kMostTokens = 600;
+
+  uint64_t place(uint64_t row_bytes, uint64_t rows = kMostTokens) {
+    const uint64_t offset = desc.arena_bytes;
+    desc.arena_bytes += (row_bytes * rows + 63) / 64 * 64;
+    return offset;
+  }
+  emel_op& add(uint32_t kind) {
+    emel_op& op = ops_[desc.n_ops++];
+    op = emel_op{};
+    op.kind = kind;
+    for (uint64_t& offset : op.in) offset = EMEL_NONE;
+    for (uint64_t& offset : op.out) offset = EMEL_NONE;
+    for (uint32_t& index : op.weight) index = EMEL_NO_WEIGHT;
+    return op;
+  }
+  // A plain vector of random values around centre.
+  uint32_t vector(size_t n, float centre = 0.0f) {
+    auto* values = static_cast<float*>(allocate(n * 4));
+    for (size_t i = 0; i < n; ++i) values[i] = centre + random.value();
+    return weight(values, n * 4, n, EMEL_TYPE_F32);
+  }
+  uint32_t frequencies(uint32_t n_rot) {
+    auto* values = static_cast<double*>(allocate(n_rot / 2 * 8));
+    require(emel_rope_frequencies(10000.0, n_rot, values));
+    return weight(values, n_rot / 2 * 8, n_rot / 2, EMEL_TYPE_F64);
+  }
+
+  // Batches of n_first and n_then tokens of one sequence; inputs are the (offset, width) to be drawn for each. The
+  // digest of (n_then, width) at out.
+  uint64_t run(const uint64_t (*inputs)[2], size_t n_inputs, uint64_t out, uint64_t out_row_bytes, uint32_t n_first,
+               uint32_t n_then) {
+    desc.ops = ops_;
+    desc.weights = weights_;
+    emel_plan* plan = nullptr;
+    require(emel_plan_create(&desc, &plan));
+    plan->kernels = &kernels_;
+    Bytes arena(desc.arena_bytes);
+    Bytes kv(emel_kv_bytes(desc.n_kv_layers, desc.n_blocks, desc.n_kv_heads, desc.head_dim));
+    memset(kv.data, 0xff, kv.size);  // NaN wherever nothing was stored
+    Bytes positions(kMostTokens * 4);
+    Bytes zeros(kMostTokens * 4);
+    Bytes bad(kMostTokens * 4);
+    Bytes blocks((desc.n_blocks + 1) * 4);
+    for (uint32_t b = 0; b < desc.n_blocks; ++b) blocks.ints()[b] = static_cast<int32_t>(desc.n_blocks - 1 - b);
+    emel_batch batch{};
+    batch.arena = arena.data;
+    batch.arena_bytes = arena.size;
+    batch.kv = kv.data;
+    batch.kv_bytes = kv.size;
+    batch.tokens = zeros.ints();
+    batch.positions = positions.ints();
+    batch.sequences = zeros.ints();
+    batch.block_table = blocks.ints();
+    batch.bad_layer = bad.ints();
+    batch.n_sequences = 1;
+    batch.block_stride = desc.n_blocks;
+    batch.segment_end = 1;
+    uint32_t done = 0;
+    const uint32_t steps[2] = {n_first, n_then};
+    for (const uint32_t n : steps) {
+      if (n == 0) continue;
+      for (uint32_t i = 0; i < n; ++i) positions.ints()[i] = static_cast<int32_t>(done + i);
+      for (size_t i = 0; i < n_inputs; ++i) {
+        auto* values = reinterpret_cast<float*>(arena.data + inputs[i][0]);
+        for (size_t j = 0; j < n * inputs[i][1]; ++j) values[j] = random.value() * 3.0f;
+      }
+      batch.n_tokens = n;
+      require(emel_plan_run(plan, pool_, &batch, nullptr));
+      done += n;
+    }
+    emel_plan_destroy(plan);
+    return fnv1a(arena.data + out, n_then * out_row_bytes);
+  }
+
+  emel_plan_desc desc{};
+  Random random;
+
+ private:
+  static void* allocate(size_t n_bytes) {
+    void* memory = nullptr;
+    if (posix_memalign(&memory, 64, n_bytes) != 0) abort();
+    return memory;
+  }
+  uint32_t weight(const void* data, uint64_t n_bytes, uint64_t n, uint32_t type) {
+    weights_[desc.n_weights] = {data, n_bytes, 1, n, type, 0};
+    return static_cast<uint32_t>(desc.n_weights++);
+  }
+
+  const emel::Kernels& kernels_;
+  emel_pool* pool_;
+  emel_op ops_[kMostOps];
+  emel_weight weights_[kMostWeights];
+};
+
+// ROPE_STORE and ATTENTION over one KV layer.
+struct AttentionCase {
+  const char* name;
+  uint32_t n_heads, n_kv_heads, head_dim, n_past, n_tokens;
+  bool norms;
+};
+
+void digest_attention(const emel::Kernels& kernels, emel_pool* pool, const AttentionCase& c) {
+  SmallPlan plan(kernels, pool, c.head_dim * 131u + c.n_past);
+  const uint64_t q_width = uint64_t{c.n_heads} * c.head_dim;
+  const uint64_t kv_width = uint64_t{c.n_kv_heads} * c.head_dim;
+  plan.desc.n_kv_layers = 1;
+  plan.desc.n_kv_heads = c.n_kv_heads;
+  plan.desc.head_dim = c.head_dim;
+  plan.desc.n_blocks = (c.n_past + c.n_tokens + 15) / 16 + 1;
+  const uint64_t q = plan.place(q_width * 4);
+  const uint64_t k = plan.place(kv_width * 4);
+  const uint64_t v = plan.place(kv_width * 4);
+  const uint64_t out = plan.place(q_width * 4);
+  const uint64_t table = plan.place(uint64_t{c.head_dim} * 4);
+  const uint64_t scratch = plan.place(emel_attention_scratch(SmallPlan::kMostTokens, c.n_heads, c.n_kv_heads,
+                                                             c.head_dim, plan.desc.n_blocks), 1);
+  emel_op& rope = plan.add(EMEL_OP_ROPE_TABLE);
+  rope.out[0] = table;
+  rope.weight[0] = plan.frequencies(c.head_dim);
+  emel_op& store = plan.add(EMEL_OP_ROPE_STORE);
+  const uint64_t stored[4] = {q, k, v, table};
+  memcpy(store.in, stored, sizeof stored);
+  const uint32_t store_dims[6] = {c.n_heads, c.n_kv_heads, c.head_dim, c.head_dim, 1, 0};
+  memcpy(store.dim, store_dims, sizeof store_dims);
+  if (c.norms) {
+    store.weight[0] = plan.vector(c.head_dim, 1.0f);
+    store.weight[1] = plan.vector(c.head_dim, 1.0f);
+    store.param[0] = 1e-6f;
+  }
+  emel_op& attention = plan.add(EMEL_OP_ATTENTION);
+  attention.in[0] = q;
+  attention.in[1] = scratch;
+  attention.out[0] = out;
+  const uint32_t dims[4] = {c.n_heads, c.n_kv_heads, c.head_dim, 0};
+  memcpy(attention.dim, dims, sizeof dims);
+  attention.param[0] = 0.125f;
+  const uint64_t inputs[3][2] = {{q, q_width}, {k, kv_width}, {v, kv_width}};
+  report(c.name, c.head_dim, c.n_past, c.n_tokens, plan.run(inputs, 3, out, q_width * 4, c.n_past, c.n_tokens));
+}
+
+}  // namespace
+
+void digest_operations(const emel::Kernels& kernels, emel_pool* pool) {
+  constexpr AttentionCase kAttention[] = {
+      {"head_norm", 2, 1, 128, 0, 5, true},
+      {"head_norm", 3, 1, 40, 20, 3, true},
+  };
+  for (const AttentionCase& each : kAttention) digest_attention(kernels, pool, each);
+}
+
+}  // namespace emel_cases
