@@ -18,7 +18,7 @@ class Timings:
     prefill_seconds: float
     decode_seconds: float
     time_to_first_token: float
-    """From the call to the first chosen token; 0 when there was none."""
+    """From the start (of a stream: its first read), waiting for others included; 0 when there was no token."""
 
     @property
     def prefill_tokens_per_second(self) -> float:
@@ -33,7 +33,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A finished answer. finish_reason: "stop" (an end token or stop string), "length" or "cancelled"."""
+    """A finished answer. finish_reason: "stop" (an end token or stop string), "length", or "cancelled"."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -42,7 +42,7 @@ class Completion:
     timings: Timings
     n_prompt_tokens: int
     seed: int
-    """The seed that was used, given or not; 0 when greedy."""
+    """The seed that was used, given or not; 0 when greedy without one."""
     sampling: Mapping[str, float | int | None]
     """The effective sampling parameters."""
 

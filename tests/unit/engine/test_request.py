@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import emel
 from emel.engine.request import Request, complete
 from emel.errors import RequestError
+from emel.text.generator import Advance
 from emel.text.sampling import SamplingParams
 from unit.engine.conftest import N_CTX
 from unit.engine.interrupts import interrupted_runs
@@ -395,6 +397,34 @@ def test_context_that_fills_up_is_length(model: emel.Model) -> None:
 
 def test_prompt_as_long_as_the_context_gives_one_token(model: emel.Model) -> None:
     assert len(model.generate("x" * N_CTX, temperature=0).token_ids) == 1
+
+
+def test_decode_step_leaves_no_object_behind(model: emel.Model) -> None:
+    """But for the answer itself: its ids here are small integers, which exist already."""
+    session = model.session
+    request = Request(session, model.tokenize(PROMPT), SamplingParams(temperature=0, max_tokens=60))
+    request.start()
+    machine, context = request._machine, request._context
+
+    def step() -> None:
+        context.token_ids[-1:] = [7]  # a letter, whatever the model wants; no text, id or row that is new
+        machine.dispatch(Advance())
+
+    session.turns.run(request.advance)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(8):
+            session.turns.run(step)
+        before = sys.getallocatedblocks()
+        for _ in range(40):
+            session.turns.run(step)
+        grown = sys.getallocatedblocks() - before
+    finally:
+        gc.enable()
+        session.turns.soon(request.cancel)
+    assert len(context.token_ids) == 49
+    assert grown <= 8  # two more blocks of the cache; lists that grew
 
 
 def test_request_that_cannot_begin_says_why(model: emel.Model) -> None:
