@@ -8,11 +8,11 @@ feeds each step's likeliest token.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from emel.bench.lane import EMEL, LLAMA_CPP, Lane, cold_start_seconds, lane_command
+from emel.bench.lane import EMEL, LLAMA_CPP, Lane, cold_start, lane_command
 from emel.bench.report import Row
 from emel.bench.statistics import summarize
 from emel.bench.workload import prompt_ids
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from emel.bench.progress import Progress
     from emel.bench.report import Report
     from emel.bench.workload import Workload
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class GenerationSuite:
             for workload in self._plan.workloads:
                 if workload.kind != "cold start":
                     runs = {engine: _measurement(lane, workload) for engine, lane in lanes.items()}
-                    self._take_turns(workload, n_threads, runs)
+                    self._add_row(workload, n_threads, self._take_turns(workload.name, n_threads, runs))
 
     def _run_cold(self, n_threads: int, commands: dict[str, list[str]]) -> None:
         # With the warm lanes gone: a cold start should not share the machine with them.
@@ -77,21 +79,26 @@ class GenerationSuite:
         for workload in self._plan.workloads:
             if workload.kind == "cold start":
                 token_ids = prompt_ids(workload.n_prompt, n_vocab)
-                runs = {
-                    engine: partial(cold_start_seconds, engine, command, token_ids)
-                    for engine, command in commands.items()
-                }
-                self._take_turns(workload, n_threads, runs)
+                runs = {engine: partial(cold_start, engine, command, token_ids) for engine, command in commands.items()}
+                starts = self._take_turns(workload.name, n_threads, runs)
+                seconds = {engine: [start.seconds for start in taken] for engine, taken in starts.items()}
+                self._add_row(workload, n_threads, seconds)
+                peaks = {engine: [start.peak_bytes / 1e6 for start in taken] for engine, taken in starts.items()}
+                if all(min(taken) > 0 for taken in peaks.values()):
+                    self._add_row(replace(workload, kind="cold start peak"), n_threads, peaks)
 
-    def _take_turns(self, workload: Workload, n_threads: int, runs: Mapping[str, Callable[[], float]]) -> None:
-        samples: dict[str, list[float]] = {engine: [] for engine in runs}
+    def _take_turns(self, name: str, n_threads: int, runs: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
+        samples: dict[str, list[T]] = {engine: [] for engine in runs}
         n_turns = self._plan.n_warmup + self._plan.n_runs
         for turn in range(n_turns):
             for engine, run in runs.items():
-                self._progress.show(f"{workload.name}, {n_threads} threads, {engine}: {turn + 1}/{n_turns}")
+                self._progress.show(f"{name}, {n_threads} threads, {engine}: {turn + 1}/{n_turns}")
                 sample = run()
                 if turn >= self._plan.n_warmup:
                     samples[engine].append(sample)
+        return samples
+
+    def _add_row(self, workload: Workload, n_threads: int, samples: Mapping[str, Sequence[float]]) -> None:
         summaries = {engine: summarize(taken) for engine, taken in samples.items()}
         self._report.rows.append(Row(workload, n_threads, summaries))
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from emel.bench.protocol import LaneError, Ready, Timings, decode_ready, decode_timings, encode_request
@@ -96,12 +97,20 @@ class Lane:
         self.close()
 
 
-def cold_start_seconds(engine: str, command: Sequence[str], prompt_ids: Sequence[int]) -> float:
-    """Seconds from starting the process to the first token of the answer to a short prompt.
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """One start of a process up to its first token."""
+
+    seconds: float
+    peak_bytes: float
+
+
+def cold_start(engine: str, command: Sequence[str], prompt_ids: Sequence[int]) -> ColdStart:
+    """From starting the process to the first token of the answer to a short prompt.
 
     The file is in the page cache when anything has read it before; this is not a measurement of the disk.
     """
     began = time.perf_counter()
     with Lane(engine, command) as lane:
-        lane.measure(prompt_ids, 0)
-        return time.perf_counter() - began
+        timings = lane.measure(prompt_ids, 0)
+        return ColdStart(time.perf_counter() - began, timings.peak_bytes)

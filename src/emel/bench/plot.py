@@ -48,6 +48,6 @@ def _draw(axis: Any, title: str, rows: list[Row]) -> None:
         above = [summary.high - summary.median for summary in summaries]
         axis.bar(places, medians, width, yerr=[below, above], label=name, capsize=2)
     axis.set_title(title, fontsize=10)
-    labels = [f"{row.workload.name}\n{row.n_threads} threads" for row in rows]
+    labels = [f"{row.workload.name}\nthreads: {row.n_threads}" for row in rows]
     axis.set_xticks(range(len(rows)), labels, fontsize=7)
     axis.spines[["top", "right"]].set_visible(False)

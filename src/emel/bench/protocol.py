@@ -2,7 +2,7 @@
 
     child   {"ready": {"engine": "EMEL", "version": "0.1.0", "route": "avx2", "n_vocab": 49152}}     once, when loaded
     parent  {"prompt_ids": [5, 17], "n_decode": 128}
-    child   {"timings": {"prefill_seconds": 0.1, "decode_seconds": 0.7}}
+    child   {"timings": {"prefill_seconds": 0.1, "decode_seconds": 0.7, "peak_bytes": 150000000}}
     child   {"error": "the text of what went wrong"}                                 in place of either of its lines
 
 The child answers requests until its stdin ends.
@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from emel.errors import EmelError
@@ -38,10 +39,15 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds of one run. Prefill ends when the last prompt token's logits are there, decode when its last token is."""
+    """Seconds of one run. Prefill ends when the last prompt token's logits are there, decode when its last token is.
+
+    `peak_bytes` is the most memory the process had resident so far, mapped files included; `serve` fills it in. 0 where
+    the system does not say.
+    """
 
     prefill_seconds: float
     decode_seconds: float
+    peak_bytes: float = field(default=0, compare=False)
 
 
 class Engine(Protocol):
@@ -102,11 +108,29 @@ def serve(load: Callable[[], Engine], requests: TextIO, answers: TextIO) -> int:
         say({"ready": asdict(engine.describe())})
         for line in requests:
             request = json.loads(line)
-            say({"timings": asdict(engine.measure(request["prompt_ids"], request["n_decode"]))})
+            timings = engine.measure(request["prompt_ids"], request["n_decode"])
+            say({"timings": asdict(replace(timings, peak_bytes=peak_resident_bytes()))})
     except Exception as error:
         say({"error": f"{type(error).__name__}: {error}" if str(error) else type(error).__name__})
         return 1
     return 0
+
+
+def peak_resident_bytes(status: Path = Path("/proc/self/status")) -> int:
+    """The most memory this process had resident since its program was started; 0 where the system does not say."""
+    try:
+        for line in status.read_text(encoding="ascii", errors="replace").splitlines():
+            # Not getrusage's figure: that is inherited from the process that started this one.
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def private_stdout() -> TextIO:

@@ -23,11 +23,11 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """How many times faster EMEL is than the other engine (below 1: slower), by the medians; None when alone."""
+        """How many times faster (of MB: smaller) EMEL is than the other engine, by the medians; None when alone."""
         if len(self.summaries) != 2:
             return None
         ours, theirs = (summary.median for summary in self.summaries.values())
-        return theirs / ours if self.workload.unit == "s" else ours / theirs
+        return ours / theirs if self.workload.unit == "tokens/s" else theirs / ours
 
 
 @dataclass(slots=True)

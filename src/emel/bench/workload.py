@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from emel.bench.protocol import Timings
 
-Kind: TypeAlias = Literal["prefill", "decode", "cold start"]
+Kind: TypeAlias = Literal["prefill", "decode", "cold start", "cold start peak"]
+Unit: TypeAlias = Literal["tokens/s", "s", "MB"]
 
 N_COLD_PROMPT = 16
 """Tokens of the prompt whose first answer ends a cold start: about a short question."""
@@ -19,7 +20,10 @@ N_COLD_PROMPT = 16
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One row of the table. Prefill gives tokens/s of the prompt, decode tokens/s after it, a cold start seconds."""
+    """One row of the table. Prefill gives tokens/s of the prompt, decode tokens/s after it, a cold start seconds.
+
+    The peak of resident memory is a second row of the cold starts, not a workload of its own.
+    """
 
     kind: Kind
     n_prompt: int
@@ -30,15 +34,16 @@ class Workload:
         """What the row is called."""
         if self.kind == "prefill":
             return f"prefill {self.n_prompt}"
-        if self.kind == "cold start":
-            return "cold start"
+        if self.kind != "decode":
+            return self.kind
         depth = f" at depth {self.n_prompt}" if self.n_prompt > 1 else ""
         return f"decode {self.n_decode}{depth}"
 
     @property
-    def unit(self) -> Literal["tokens/s", "s"]:
-        """The unit of `result`."""
-        return "s" if self.kind == "cold start" else "tokens/s"
+    def unit(self) -> Unit:
+        """The unit of the figure; of tokens/s more is better, of the others less."""
+        units: dict[Kind, Unit] = {"cold start": "s", "cold start peak": "MB"}
+        return units.get(self.kind, "tokens/s")
 
     @property
     def n_ctx(self) -> int:

@@ -44,7 +44,7 @@ def test_bench_prints_a_table_on_stdout_and_nothing_on_a_piped_stderr(
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     assert lines[1] == "model    tiny.gguf (0 MB)"
-    assert [line.split("  ")[0] for line in lines[-3:]] == ["prefill 8", "decode 4", "cold start"]
+    assert [line.split("  ")[0] for line in lines[-4:]] == ["prefill 8", "decode 4", "cold start", "cold start peak"]
     assert printed.err == ""
 
 
@@ -134,7 +134,8 @@ def test_bench_module_imports_no_numpy() -> None:
     import subprocess
 
     code = (
-        "import sys, emel.bench.command; sys.exit(any(m in sys.modules for m in ('numpy', 'matplotlib', 'llama_cpp')))"
+        "import argparse, sys, emel.bench.command as c; c.configure(argparse.ArgumentParser());"
+        "sys.exit(any(m in sys.modules for m in ('numpy', 'matplotlib', 'llama_cpp', 'emel._native')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from emel.bench.lane import EMEL, LLAMA_CPP, Lane, cold_start_seconds, lane_command
+from emel.bench.lane import EMEL, LLAMA_CPP, Lane, cold_start, lane_command
 from emel.bench.protocol import LaneError, Ready, Timings
 
 FAKE = Path(__file__).with_name("fake_lane.py")
@@ -60,8 +60,16 @@ def test_lane_close_ends_a_child_that_is_at_work_and_may_be_repeated() -> None:
     assert lane._process.returncode is not None
 
 
-def test_cold_start_takes_time() -> None:
-    assert 0 < cold_start_seconds("fake", fake_command("works"), [1, 2]) < 60
+def test_cold_start_takes_time_and_the_memory_of_the_child() -> None:
+    start = cold_start("fake", fake_command("works"), [1, 2])
+    assert 0 < start.seconds < 60
+    assert 1e6 < start.peak_bytes < 1e9
+
+
+def test_lane_reports_the_memory_of_its_own_process_alone() -> None:
+    ballast = b"x" * (200 << 20)  # resident here: a child must not inherit it
+    with Lane("fake", fake_command("works")) as lane:
+        assert lane.measure([1], 0).peak_bytes < len(ballast)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,24 @@ from __future__ import annotations
 
 import io
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
-from emel.bench.protocol import LaneError, Ready, Timings, decode_ready, decode_timings, encode_request, serve
+from emel.bench.protocol import (
+    LaneError,
+    Ready,
+    Timings,
+    decode_ready,
+    decode_timings,
+    encode_request,
+    peak_resident_bytes,
+    serve,
+)
 from unit.bench.fake_lane import FakeEngine
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def answers_to(behaviour: str, requests: str) -> tuple[int, list[str]]:
@@ -20,6 +33,21 @@ def test_serve_describes_then_answers_until_the_end() -> None:
     assert code == 0
     assert decode_ready(lines[0]) == Ready("fake", "1.2", "scalar", 100)
     assert [decode_timings(line) for line in lines[1:]] == [Timings(0.003, 0.05), Timings(0.001, 0.0)]
+
+
+def test_serve_adds_the_peak_of_resident_memory() -> None:
+    _, lines = answers_to("works", encode_request([1], 0))
+    assert decode_timings(lines[1]).peak_bytes > 1e6
+
+
+def test_peak_resident_bytes_is_the_kernels_high_water_mark(tmp_path: Path) -> None:
+    status = tmp_path / "status"
+    status.write_text("Name:\tpython\nVmPeak:\t  999 kB\nVmHWM:\t  1234 kB\nVmRSS:\t 5 kB\n")
+    assert peak_resident_bytes(status) == 1234 * 1024
+
+
+def test_peak_resident_bytes_is_found_without_a_process_file_system(tmp_path: Path) -> None:
+    assert peak_resident_bytes(tmp_path / "missing") > 1e6
 
 
 def test_serve_reports_a_failed_load_and_ends() -> None:

@@ -23,8 +23,11 @@ def sample_report(*, compare: bool) -> Report:
     return report
 
 
-def test_row_ratio_above_one_means_emel_is_faster_for_rates_and_for_times() -> None:
-    assert [row.ratio for row in sample_report(compare=True).rows] == [4.0, 0.3 / 0.2]
+def test_row_ratio_above_one_means_emel_is_better_for_rates_times_and_sizes() -> None:
+    report = sample_report(compare=True)
+    sizes = {"EMEL": summarize([150.0]), "llama.cpp": summarize([175.0])}
+    report.rows.append(Row(Workload("cold start peak", 16, 0), 2, sizes))
+    assert [row.ratio for row in report.rows] == [4.0, 0.3 / 0.2, 175.0 / 150.0]
 
 
 def test_report_text_has_the_machine_the_engines_and_a_line_per_row() -> None:

@@ -29,7 +29,9 @@ def test_workload_results_are_rates_of_the_phase_in_question() -> None:
     assert Workload("decode", 1024, 128).result(timings) == 64.0
 
 
-@pytest.mark.parametrize(("kind", "unit"), [("prefill", "tokens/s"), ("decode", "tokens/s"), ("cold start", "s")])
+@pytest.mark.parametrize(
+    ("kind", "unit"), [("prefill", "tokens/s"), ("decode", "tokens/s"), ("cold start", "s"), ("cold start peak", "MB")]
+)
 def test_workload_unit_follows_its_kind(kind: str, unit: str) -> None:
     assert Workload(kind, 16, 4).unit == unit  # type: ignore[arg-type]
 
