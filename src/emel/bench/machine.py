@@ -6,6 +6,14 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emel.errors import EmelError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from emel.kernel.features import Route
 
 
 def cpu_name(cpuinfo: str | None = None) -> str:
@@ -27,6 +35,27 @@ def n_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def choose_lanes(asked: Sequence[int] | None) -> Sequence[int]:
+    """The thread counts asked for, else one and all CPUs. EmelError for more than a pool can have."""
+    if asked is None:
+        return sorted({1, n_cpus()})
+    from emel.kernel.pool import MAX_LANES
+
+    if max(asked) > MAX_LANES:
+        raise EmelError(f"--threads: {max(asked)} is more than {MAX_LANES}, the most a pool can have")
+    return asked
+
+
+def open_route() -> Route:
+    """The kernels' route of this run, as EMEL_ISA says or the best. EmelError when it does not run here."""
+    from emel.kernel.features import choose_route
+
+    try:
+        return choose_route()
+    except ValueError as error:
+        raise EmelError(str(error)) from error
 
 
 def emel_version() -> str:

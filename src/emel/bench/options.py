@@ -75,3 +75,11 @@ def counts(lowest: int) -> Callable[[str], tuple[int, ...]]:
         return tuple(dict.fromkeys(parse_one(part.strip()) for part in text.split(",")))
 
     return parse
+
+
+def multiple_of_256(text: str) -> int:
+    """Reads a whole number of the largest blocks of a format."""
+    value = count(256)(text)
+    if value % 256:
+        raise argparse.ArgumentTypeError(f"{value} is not a multiple of 256, the largest block")
+    return value

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 SUITES = {
     "generation": ("emel.bench.generation_command", "prompts read, text written, cold start; --compare with llama.cpp"),
+    "roofline": ("emel.bench.roofline", "the most this machine does: int8 and float32 multiply-adds, reading memory"),
+    "kernels": ("emel.bench.kernels", "matrix products of every format, as a share of those roofs"),
+    "parallel_matmul": ("emel.bench.parallel_matmul", "products on several lanes against one, bit for bit"),
     "sm": ("emel.bench.sm_command", "one transition of a state machine, against other libraries where installed"),
     "sm_scheduler": ("emel.bench.sm_command", "a dispatch under each policy, fork and join by the number of lanes"),
     "graph_processor": ("emel.bench.sm_command", "the processor as coroutine machine against a plain one"),
