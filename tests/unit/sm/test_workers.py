@@ -361,7 +361,21 @@ def test_join_is_exact_whatever_the_lanes_and_workers(n_lanes: int, n_workers: i
 
 
 def test_worker_and_its_place_are_free_again_when_the_join_returns() -> None:
+    class SlowGroup(JoinGroup):
+        """Takes its time after the last end, so that whatever a worker does then is seen to come late."""
+
+        __slots__ = ()
+
+        def complete(self, index: int, error: BaseException | None) -> None:
+            super().complete(index, error)
+            time.sleep(0.005)
+
     with WorkerPool(1, n_tasks=1) as pool:
+        group = SlowGroup()
+        for _ in range(5):
+            assert pool.try_submit(int, group)
+            assert group.wait() is True
+            assert pool.is_idle
         group = JoinGroup()
         for _ in range(5000):
             assert pool.try_submit(int, group)
