@@ -23,6 +23,15 @@ def test_sequence_is_open_while_its_block_lasts(model: emel.Model) -> None:
     assert session.seats == []
 
 
+def test_sequence_left_to_be_collected_is_closed(model: emel.Model) -> None:
+    """As one is whose `with` an interrupt kept from closing it."""
+    sequence = OpenSequence(model.session)
+    sequence.__enter__()
+    assert len(model.session.seats) == 1
+    del sequence
+    assert model.session.seats == []
+
+
 def test_sequence_that_outgrows_the_context_is_a_request_error(model: emel.Model) -> None:
     session = model.session
     with OpenSequence(session) as sequence:
