@@ -66,9 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 NAMES = {"INT8": "int8 multiply-adds", "FMA": "float32 multiply-adds", "READ": "reading memory"}
 
 
-def measure_roofs(
-    pool: LanePool, isa: int, memory: Memory, *, n_runs: int, n_warmup: int, seconds: float = SECONDS
-) -> Roofs:
+def measure_roofs(pool: LanePool, isa: int, memory: Memory, *, n_runs: int, n_warmup: int) -> Roofs:
     """Every roof the route has, in 1e9 a second of all lanes together, taken in turns. `memory` is overwritten."""
     from emel.bench.statistics import summarize
     from emel.kernel.roofline import Roof, measure_roof
@@ -76,7 +74,7 @@ def measure_roofs(
     samples: dict[Roof, list[float]] = {roof: [] for roof in Roof}
     for turn in range(-n_warmup, n_runs):
         for roof, taken in samples.items():
-            rate = measure_roof(pool, isa, roof, seconds=seconds, memory=memory)
+            rate = measure_roof(pool, isa, roof, seconds=SECONDS, memory=memory)
             if turn >= 0 and rate is not None:
                 taken.append(rate / 1e9)
     return {roof: summarize(taken) for roof, taken in samples.items() if taken}
