@@ -17,9 +17,10 @@ from emel.kernel.pool import LanePool
 from emel.sm import CoMachine
 from emel.sm.external import ExternalCompletionPolicy
 from emel.sm.fifo import FifoPolicy
+from emel.sm.join import JoinGroup
 from emel.sm.policies import INLINE
 from emel.sm.thread_pool import ThreadPoolPolicy
-from emel.sm.workers import JoinGroup, WorkerPool
+from emel.sm.workers import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,15 +14,16 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from emel.sm.join import JoinGroup
 from emel.sm.policies import Runnable, SchedulerPolicy, answer_inline, completed, drive, refusal, run_label
 from emel.sm.task import REJECTED, Promise, Task
 from emel.sm.traps import OnLanes, RunLanes
-from emel.sm.workers import JoinGroup, WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from emel.sm.traps import Lanes
+    from emel.sm.workers import WorkerPool
 
 
 class _Claim:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from emel.sm import MachineError, workers
-from emel.sm.workers import JoinGroup, WorkerPool
+from emel.sm.join import JoinGroup
+from emel.sm.workers import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
