@@ -144,7 +144,9 @@ enum {
   EMEL_OP_ATTENTION = 6,
   /* out[0] quantised = in[0] (T, n) f32. dim[0] = n. */
   EMEL_OP_QUANTIZE = 7,
-  /* silu(in[0]) * in[1], each (T, n) f32; out[0] f32 and/or out[1] quantised. dim[0] = n, dim[1] = 0 (SiLU). */
+  /* activation(in[0]) * in[1], each (T, n) f32, or without the product when in[1] is NONE; out[0] f32 and/or out[1]
+   * quantised. dim[0] = n, dim[1] = activation: 0 SiLU, 1 GELU by tanh, 2 GELU by erf, 3 clamped swish of
+   * g = min(in[0], param[1]): g / (1 + exp(-param[0] * g)) * (in[1] clamped to +-param[1], plus 1). */
   EMEL_OP_GATED = 8,
   /* out[0] (O, n) f32 = rows of in[0] (T, n) chosen by the batch's output_rows. dim[0] = n. */
   EMEL_OP_GATHER = 9,

@@ -180,7 +180,7 @@ void digest_blocks(const emel::Kernels& k, size_t n) {
   quantize_rows(k, x, records, n, kRows);
   report("quantize", n, 0, 0, fnv1a(records.data, kRows * layout.bytes()));
   emel::BlockArgs g{x.floats(), y.floats(), out.floats(), records.data, n, 0, kRows * layout.n_blocks};
-  k.gated_silu(g);
+  k.gated[emel::kSilu](g);
   report("gated", n, 0, 0, fnv1a(records.data, kRows * layout.bytes(), fnv1a(out.data, kRows * n * 4)));
   emel::NormArgs a{};
   a.x = x.floats();

@@ -17,6 +17,7 @@ class SmallPlan {
     desc.max_outputs = 1;
     desc.max_sequences = 2;
     desc.n_vocab = 8;
+    desc.n_blocks = (kMostTokens + 15) / 16;
     desc.isa = EMEL_ISA_SCALAR;  // verified for it, run by the kernels given
   }
   ~SmallPlan() {
@@ -166,9 +167,36 @@ void digest_attention(const emel::Kernels& kernels, emel_pool* pool, const Atten
   report(c.name, c.head_dim, c.n_past, c.n_tokens, plan.run(inputs, 3, out, q_width * 4, c.n_past, c.n_tokens));
 }
 
+void digest_gated(const emel::Kernels& kernels, emel_pool* pool, uint32_t activation, bool gated, uint32_t n) {
+  SmallPlan plan(kernels, pool, n * 17u + activation);
+  const uint64_t x = plan.place(n * 4);
+  const uint64_t y = plan.place(n * 4);
+  const uint64_t out = plan.place(n * 4);
+  const uint64_t records = plan.place(emel_quantized_bytes(n));
+  emel_op& op = plan.add(EMEL_OP_GATED);
+  op.in[0] = x;
+  if (gated) op.in[1] = y;
+  op.out[0] = out;
+  op.out[1] = records;
+  op.dim[0] = n;
+  op.dim[1] = activation;
+  op.param[0] = 1.702f;
+  op.param[1] = 2.0f;
+  const uint64_t inputs[2][2] = {{x, n}, {y, n}};
+  report(gated ? "gated_as" : "activation", n, activation, 0, plan.run(inputs, 2, out, n * 4, 0, 40));
+  const uint64_t again[2][2] = {{x, n}, {y, n}};
+  report(gated ? "gated_as_q" : "activation_q", n, activation, 0,
+         plan.run(again, 2, records, emel_quantized_bytes(n), 0, 40));
+}
+
 }  // namespace
 
 void digest_operations(const emel::Kernels& kernels, emel_pool* pool) {
+  for (uint32_t activation = 0; activation < emel::kActivations; ++activation) {
+    digest_gated(kernels, pool, activation, true, 80);
+    digest_gated(kernels, pool, activation, true, 19);
+    if (activation != emel::kClampedSwish) digest_gated(kernels, pool, activation, false, 96);
+  }
   constexpr AttentionCase kAttention[] = {
       {"head_norm", 2, 1, 128, 0, 5, true},
       {"head_norm", 3, 1, 40, 20, 3, true},

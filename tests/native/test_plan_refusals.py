@@ -126,9 +126,9 @@ RECORDS: list[tuple[str, str, int | None, int, int, str]] = [
     ("QUANTIZE", "in_", 0, NONE, OUT_OF_BOUNDS, "in[0] is"),
     ("QUANTIZE", "out", 0, NONE, OUT_OF_BOUNDS, "out[0] is"),
     ("GATED", "dim", 0, 1 << 25, INVALID, "dim[0] is 33554432"),
-    ("GATED", "dim", 1, 1, UNSUPPORTED, "activation is 1, allowed 0"),
+    ("GATED", "dim", 1, 4, UNSUPPORTED, "activation is 4, allowed 3"),
     ("GATED", "in_", 0, NONE, OUT_OF_BOUNDS, "in[0] is"),
-    ("GATED", "in_", 1, NONE, OUT_OF_BOUNDS, "in[1] is"),
+    ("GATED", "in_", 1, 8, OUT_OF_BOUNDS, "in[1] is 8, allowed 64"),
     ("GATED", "out", 0, 1 << 40, OUT_OF_BOUNDS, "out[0] is"),
     ("GATED", "out", 1, 1 << 40, OUT_OF_BOUNDS, "out[1] is"),
     ("GATHER", "dim", 0, 0, INVALID, "dim[0] is 0"),
@@ -152,8 +152,19 @@ def test_a_damaged_record_is_refused(
         assert f"plan: op {at} " in last_error()
 
 
+def test_a_clamped_swish_needs_both_operands(plan: SoundPlan) -> None:
+    gated = plan.ops[plan.record("GATED")]
+    gated.dim[1], gated.in_[1] = 3, NONE
+    assert_refused(plan, OUT_OF_BOUNDS, "in[1] is")
+
+
 def test_optional_operands_may_be_absent(plan: SoundPlan) -> None:
-    for name, field, indices in (("RMS_NORM", "in_", [1]), ("RMS_NORM", "out", [0, 1]), ("GATED", "out", [0, 1])):
+    for name, field, indices in (
+        ("RMS_NORM", "in_", [1]),
+        ("RMS_NORM", "out", [0, 1]),
+        ("GATED", "in_", [1]),
+        ("GATED", "out", [0, 1]),
+    ):
         for index in indices:
             getattr(plan.ops[plan.record(name)], field)[index] = NONE
     plan.create()

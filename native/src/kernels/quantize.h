@@ -95,7 +95,30 @@ void rms_norm(const NormArgs& a) {
   }
 }
 
-template <bool kGated>
+// What becomes of first (and second, unless there is none); without an activation it stays as it is.
+constexpr int kNoActivation = -1;
+
+template <int kActivation>
+EMEL_INLINE F32 activated(const BlockArgs& a, F32 x) {
+  if constexpr (kActivation == kSilu) return f_silu(x);
+  if constexpr (kActivation == kGeluTanh) return f_gelu_tanh(x);
+  if constexpr (kActivation == kGeluErf) return f_gelu_erf(x);
+  if constexpr (kActivation == kClampedSwish) {
+    const F32 least = f_min(f_set1(a.limit), x);  // in this order of operands a NaN stays
+    return f_div(least, f_add(f_set1(1.0f), f_exp(f_mul(f_set1(-a.alpha), least))));
+  }
+  return x;
+}
+
+template <int kActivation>
+EMEL_INLINE F32 gate_for(const BlockArgs& a, F32 x) {
+  if constexpr (kActivation == kClampedSwish) {
+    return f_add(f_max(f_set1(-a.limit), f_min(f_set1(a.limit), x)), f_set1(1.0f));
+  }
+  return x;
+}
+
+template <int kActivation>
 EMEL_INLINE void blocks(const BlockArgs& a) {
   const QuantizedLayout layout(a.n);
   for (size_t item = a.item_begin; item < a.item_end; ++item) {
@@ -106,10 +129,11 @@ EMEL_INLINE void blocks(const BlockArgs& a) {
       const size_t at = block * kBlock + 16 * static_cast<size_t>(h);
       const int left = lanes_left(at, a.n);
       half[h] = left == 0 ? f_zero() : load_left(a.first + row * a.n + at, left);
-      if (kGated && left != 0) {
-        const F32 negative = f_sub(f_zero(), half[h]);
-        const F32 silu = f_div(half[h], f_add(f_set1(1.0f), f_exp(negative)));
-        half[h] = f_mul(silu, load_left(a.second + row * a.n + at, left));
+      if (kActivation != kNoActivation && left != 0) {
+        half[h] = activated<kActivation>(a, half[h]);
+        if (a.second != nullptr) {
+          half[h] = f_mul(half[h], gate_for<kActivation>(a, load_left(a.second + row * a.n + at, left)));
+        }
       }
       if (a.out != nullptr) store_left(a.out + row * a.n + at, half[h], left);
     }
@@ -117,10 +141,13 @@ EMEL_INLINE void blocks(const BlockArgs& a) {
   }
 }
 
-void quantize(const BlockArgs& a) { blocks<false>(a); }
+void quantize(const BlockArgs& a) { blocks<kNoActivation>(a); }
 
-// silu(first) * second, silu(x) = x / (1 + exp(-x)) (Shazeer 2020, arXiv:2002.05202).
-void gated_silu(const BlockArgs& a) { blocks<true>(a); }
+// activation(first) * second (Shazeer 2020, arXiv:2002.05202).
+template <int kActivation>
+void gated(const BlockArgs& a) {
+  blocks<kActivation>(a);
+}
 
 }  // namespace
 }  // namespace emel

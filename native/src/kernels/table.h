@@ -38,13 +38,18 @@ struct NormArgs {
 // Elementwise into blocks of 32: item i is block i % n_blocks of row i / n_blocks.
 struct BlockArgs {
   const float* first;  // (n_rows, n)
-  const float* second;  // gated: multiplied in; else nullptr
+  const float* second;  // gated: multiplied in; nullptr: none
   float* out;  // nullptr: none
   uint8_t* quantized;  // nullptr: none
   size_t n;
   size_t item_begin;
   size_t item_end;
+  float alpha;  // of kClampedSwish
+  float limit;
 };
+
+// Activations of a gate, as EMEL_OP_GATED numbers them.
+enum { kSilu = 0, kGeluTanh = 1, kGeluErf = 2, kClampedSwish = 3, kActivations = 4 };
 
 struct RopeArgs {
   float* q;
@@ -97,7 +102,7 @@ struct Kernels {
   void (*matmul[kMaxType])(const MatmulArgs&);  // by GGUF type; nullptr: none
   void (*rms_norm)(const NormArgs&);
   void (*quantize)(const BlockArgs&);
-  void (*gated_silu)(const BlockArgs&);
+  void (*gated[kActivations])(const BlockArgs&);
   void (*rope_store)(const RopeArgs&);
   // All chunks of the tile, joined, into out.
   void (*attention)(const AttentionArgs&);

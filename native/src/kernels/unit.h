@@ -44,7 +44,10 @@ constexpr Kernels all_kernels() {
   k.matmul[EMEL_TYPE_TQ1_0] = k.matmul[EMEL_TYPE_TQ2_0];  // packed alike
   k.rms_norm = rms_norm;
   k.quantize = quantize;
-  k.gated_silu = gated_silu;
+  k.gated[kSilu] = gated<kSilu>;
+  k.gated[kGeluTanh] = gated<kGeluTanh>;
+  k.gated[kGeluErf] = gated<kGeluErf>;
+  k.gated[kClampedSwish] = gated<kClampedSwish>;
   k.rope_store = rope_store;
   k.attention = attention;
   k.attention_chunk = attention_chunk;

@@ -251,6 +251,8 @@ void run_blocks(const OpRun& r, bool gated) {
   BlockArgs a{};
   a.first = r.floats(r.op.in[0]);
   a.second = gated ? r.floats(r.op.in[1]) : nullptr;
+  a.alpha = r.op.param[0];
+  a.limit = r.op.param[1];
   a.out = gated ? r.floats(r.op.out[0]) : nullptr;
   a.quantized = r.at(gated ? r.op.out[1] : r.op.out[0]);
   a.n = r.op.dim[0];
@@ -258,7 +260,7 @@ void run_blocks(const OpRun& r, bool gated) {
   a.item_begin = items.begin;
   a.item_end = items.end;
   if (gated) {
-    r.kernels().gated_silu(a);
+    r.kernels().gated[r.op.dim[1]](a);
   } else {
     r.kernels().quantize(a);
   }

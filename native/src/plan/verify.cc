@@ -186,8 +186,12 @@ void check_blocks(OpCheck& c, bool gated) {
   c.dim("dim[0]", n, kMaxDim);
   c.floats("in[0]", c.op.in[0], n);
   if (gated) {
-    c.floats("in[1]", c.op.in[1], n);
-    if (c.op.dim[1] != 0) c.refuse(EMEL_UNSUPPORTED, "activation", c.op.dim[1], 0);
+    if (c.op.dim[1] >= kActivations) c.refuse(EMEL_UNSUPPORTED, "activation", c.op.dim[1], kActivations - 1);
+    if (c.op.dim[1] == kClampedSwish) {
+      c.floats("in[1]", c.op.in[1], n);
+    } else {
+      c.optional_floats("in[1]", c.op.in[1], n);
+    }
     c.optional_floats("out[0]", c.op.out[0], n);
     c.optional_quantized("out[1]", c.op.out[1], n);
   } else {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from emel.graph.errors import GraphError
 from emel.graph.ops import (
+    Activation,
     Add,
     Argmax,
     Attention,
@@ -233,11 +234,33 @@ class GraphBuilder:
         )
         return out
 
-    def gated(self, gate: Value, up: Value) -> Value:
-        """silu(gate) * up."""
-        _same_shape("gated", gate, up)
+    def gated(
+        self,
+        gate: Value,
+        up: Value | None,
+        activation: Activation = Activation.SILU,
+        *,
+        alpha: float = 0.0,
+        limit: float = 0.0,
+    ) -> Value:
+        """activation(gate) * up, or the activation alone; `alpha` and `limit` are those of CLAMPED_SWISH."""
+        if up is not None:
+            _same_shape("gated", gate, up)
+        elif activation is Activation.CLAMPED_SWISH:
+            raise GraphError("gated: the clamped swish needs a value to multiply")
         out = self._value("gated", gate, gate.width)
-        self._operations.append(Gated(gate=gate, up=up, out=out, layer=self.layer, segment=self._segment))
+        self._operations.append(
+            Gated(
+                gate=gate,
+                up=up,
+                out=out,
+                activation=activation,
+                alpha=alpha,
+                limit=limit,
+                layer=self.layer,
+                segment=self._segment,
+            )
+        )
         return out
 
     def gather(self, x: Value) -> Value:

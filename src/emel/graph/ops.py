@@ -299,18 +299,34 @@ class Quantize(Operation):
         yield self.out
 
 
+class Activation(Enum):
+    """What a gate applies."""
+
+    SILU = 0  # x / (1 + exp(-x))
+    GELU_TANH = 1  # https://arxiv.org/abs/1606.08415
+    GELU_ERF = 2
+    CLAMPED_SWISH = 3  # g = min(gate, limit): g / (1 + exp(-alpha g)), times up clamped to +-limit plus 1 (gpt-oss)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gated(Operation):
-    """out = silu(gate) * up (https://arxiv.org/abs/2002.05202). Fused: also, or only, as `quantized`."""
+    """out = activation(gate) * up (https://arxiv.org/abs/2002.05202). Fused: also, or only, as `quantized`.
+
+    Without `up` it is the activation alone.
+    """
 
     gate: Value
-    up: Value
+    up: Value | None = None
     out: Value | None = None
     quantized: Value | None = None
+    activation: Activation = Activation.SILU
+    alpha: float = 0.0  # of CLAMPED_SWISH
+    limit: float = 0.0
 
     def inputs(self) -> Iterator[Value]:  # noqa: D102
         yield self.gate
-        yield self.up
+        if self.up is not None:
+            yield self.up
 
     def outputs(self) -> Iterator[Value]:  # noqa: D102
         for value in (self.out, self.quantized):

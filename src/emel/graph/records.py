@@ -182,8 +182,11 @@ def _fill_rowwise(record: abi.Op, operation: Operation, offsets: dict[int, int])
     elif isinstance(operation, Gated):
         record.kind = abi.OpKind.GATED
         record.in_[0] = offsets[operation.gate.index]
-        record.in_[1] = offsets[operation.up.index]
+        if operation.up is not None:
+            record.in_[1] = offsets[operation.up.index]
         record.dim[0] = operation.gate.width
+        record.dim[1] = operation.activation.value
+        record.param[0], record.param[1] = operation.alpha, operation.limit
     elif isinstance(operation, Quantize | Gather):
         record.kind = abi.OpKind.QUANTIZE if isinstance(operation, Quantize) else abi.OpKind.GATHER
         record.in_[0] = offsets[operation.x.index]

@@ -4,7 +4,7 @@ import pytest
 
 from emel.graph.builder import GraphBuilder
 from emel.graph.errors import GraphError
-from emel.graph.ops import Form, Heads, Linear, Pairing, Rows
+from emel.graph.ops import Activation, Form, Heads, Linear, Pairing, Rows
 from emel.tensor.types import TensorType
 
 F32 = TensorType.F32
@@ -42,6 +42,8 @@ def test_builder_refuses_operands_that_do_not_fit(builder: GraphBuilder) -> None
         builder.add(x, narrow)
     with pytest.raises(GraphError, match=r"gated of \(tokens, 16\) and \(outputs, 16\)"):
         builder.gated(x, builder.gather(x))
+    with pytest.raises(GraphError, match="gated: the clamped swish needs a value to multiply"):
+        builder.gated(x, None, Activation.CLAMPED_SWISH)
     with pytest.raises(GraphError, match=r"rope_store: k has 16 values, .* needs 8"):
         builder.rope_store(x, x, narrow, table, pairing=Pairing.HALVES)
     with pytest.raises(GraphError, match=r"rope_store: norm 'b' has 3 values, a head 8"):

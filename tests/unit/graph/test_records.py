@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from emel._native import abi
 from emel.graph.assembler import Assembly, assemble
 from emel.graph.capacity import Capacity
+from emel.graph.ops import Activation
 from emel.graph.records import Access, unmet
 from unit.graph.interpreters import Arena, FakeSizes, Step, run_graph, run_records
 from unit.graph.tiny import F16, F32, Q8, Tiny, float_weights, raw_weights
@@ -38,6 +39,8 @@ TINIES = st.builds(
     gathers=st.booleans(),
     norms_heads=st.booleans(),
     rotates=st.booleans(),
+    activation=st.sampled_from([Activation.SILU, Activation.GELU_TANH, Activation.GELU_ERF]),
+    has_gate=st.booleans(),
 )
 
 

@@ -9,7 +9,7 @@ import gguf
 import numpy as np
 
 from emel.graph.builder import GraphBuilder
-from emel.graph.ops import Heads, Pairing
+from emel.graph.ops import Activation, Heads, Pairing
 from emel.kernel.packing import Matrix, Vector, pack
 from emel.tensor.types import TensorType
 
@@ -39,6 +39,8 @@ class Tiny:
     gathers: bool = True  # the last layer computes output rows alone
     norms_heads: bool = False
     rotates: bool = True  # in the second layer
+    activation: Activation = Activation.SILU
+    has_gate: bool = True
 
     def build(self) -> Graph:
         heads = Heads(self.n_heads, self.n_kv_heads, self.head_dim)
@@ -75,8 +77,9 @@ class Tiny:
                 x, a = b.gather(x), b.gather(a)
             x = b.add(x, linear(a, f"{layer}.o", self.d_model, o_type))
             h = b.rms_norm(x, b.vector(f"{layer}.norm2", self.d_model), 1e-5)
-            gate, up = linear(h, f"{layer}.gate", self.d_ff, gate_type), linear(h, f"{layer}.up", self.d_ff, up_type)
-            x = b.add(x, linear(b.gated(gate, up), f"{layer}.down", self.d_model, down_type))
+            gate = linear(h, f"{layer}.gate", self.d_ff, gate_type)
+            up = linear(h, f"{layer}.up", self.d_ff, up_type) if self.has_gate else None
+            x = b.add(x, linear(b.gated(gate, up, self.activation), f"{layer}.down", self.d_model, down_type))
         b.end_layers()
         h = b.rms_norm(x, b.vector("norm", self.d_model), 1e-5)
         if not self.gathers:
