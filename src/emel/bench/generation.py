@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from emel.bench.decode_roof import DecodeRoof
     from emel.bench.progress import Progress
     from emel.bench.report import Report
     from emel.bench.workload import Workload
 
 T = TypeVar("T")
+
+READ_ROOF = "read roof"
+"""Takes turns with the engines where they decode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Plan:
     n_runs: int
     n_warmup: int
     compare: bool
+    decode_roof: DecodeRoof | None = None
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -71,6 +76,8 @@ class GenerationSuite:
             for workload in self._plan.workloads:
                 if workload.kind != "cold start":
                     runs = {engine: _measurement(lane, workload) for engine, lane in lanes.items()}
+                    if workload.kind == "decode" and self._plan.decode_roof is not None:
+                        runs[READ_ROOF] = partial(self._plan.decode_roof.measure, n_threads)
                     self._add_row(workload, n_threads, self._take_turns(workload.name, n_threads, runs))
 
     def _run_cold(self, n_threads: int, commands: dict[str, list[str]]) -> None:
@@ -100,7 +107,10 @@ class GenerationSuite:
 
     def _add_row(self, workload: Workload, n_threads: int, samples: Mapping[str, Sequence[float]]) -> None:
         summaries = {engine: summarize(taken) for engine, taken in samples.items()}
-        self._report.rows.append(Row(workload, n_threads, summaries))
+        roof, roof_share = summaries.pop(READ_ROOF, None), None
+        if roof is not None and self._plan.decode_roof is not None:
+            roof_share = self._plan.decode_roof.share(summaries[EMEL].median, roof.median)
+        self._report.rows.append(Row(workload, n_threads, summaries, roof.median if roof else None, roof_share))
 
 
 def _measurement(lane: Lane, workload: Workload) -> Callable[[], float]:

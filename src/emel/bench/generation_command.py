@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_threads(parser)
     group = parser.add_argument_group("workloads")
     group.add_argument(
-        "--prefill", type=counts(1), default=(512,), metavar="N,N", help="prompt lengths, such as 512,2048,4096 (512)"
+        "--prefill", type=counts(1), default=(512, 2048, 4096), metavar="N,N", help="prompt lengths (512,2048,4096)"
     )
     group.add_argument("--decode", type=count(1), default=128, metavar="N", help="tokens to write (128)")
     group.add_argument(
@@ -36,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the suite and prints its results on stdout. EmelError for what a person can put right."""
+    from emel.bench.decode_roof import decode_roof_of
     from emel.bench.generation import GenerationSuite, Plan
     from emel.bench.machine import describe_machine, n_cpus
     from emel.bench.progress import Progress
@@ -56,6 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         n_runs=arguments.runs,
         n_warmup=arguments.warmup,
         compare=arguments.compare,
+        decode_roof=decode_roof_of(model),
     )
     report = Report(describe_machine(), model.name, model.stat().st_size, arguments.warmup, arguments.runs)
     progress = Progress()

@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One workload at one thread count: a summary for each engine, EMEL's first."""
+    """One workload at one thread count: a summary for each engine, EMEL's first.
+
+    `read_roof` is what the machine reads, in GB/s, and `share_of_read` what EMEL's reading of the weights is of it.
+    """
 
     workload: Workload
     n_threads: int
     summaries: dict[str, Summary]
+    read_roof: float | None = None
+    share_of_read: float | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -58,11 +63,14 @@ def render_text(report: Report) -> str:
         header += [name, "±"]
     if len(names) == 2:
         header.append("ratio")
-    cells = [_cells(row, names) for row in report.rows]
+    has_roof = any(row.share_of_read is not None for row in report.rows)
+    if has_roof:
+        header.append("of the read roof")
+    cells = [_cells(row, names, has_roof=has_roof) for row in report.rows]
     return "\n".join(lines) + "\n\n" + render_table(header, cells) + "\n"
 
 
-def _cells(row: Row, names: list[str]) -> list[str]:
+def _cells(row: Row, names: list[str], *, has_roof: bool) -> list[str]:
     cells = [row.workload.name, str(row.n_threads), row.workload.unit]
     for name in names:
         summary = row.summaries[name]
@@ -70,6 +78,8 @@ def _cells(row: Row, names: list[str]) -> list[str]:
         cells += [f"{summary.median:.{digits}f}", f"{summary.spread:.1%}"]
     if row.ratio is not None:
         cells.append(f"{row.ratio:.2f}x")
+    if has_roof:
+        cells.append("" if row.share_of_read is None else f"{row.share_of_read:.0%}")
     return cells
 
 
@@ -97,6 +107,8 @@ def to_json(report: Report) -> dict[str, Any]:
                     for name, summary in row.summaries.items()
                 },
                 "ratio": row.ratio,
+                "read_roof": row.read_roof,
+                "share_of_read": row.share_of_read,
             }
             for row in report.rows
         ],

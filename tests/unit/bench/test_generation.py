@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from emel.bench import generation
+from emel.bench.decode_roof import DecodeRoof
 from emel.bench.generation import GenerationSuite, Plan
 from emel.bench.progress import Progress
 from emel.bench.protocol import LaneError
@@ -14,7 +15,13 @@ from emel.bench.workload import plan_workloads
 from unit.bench.test_lane import fake_command
 
 
-def run_suite(monkeypatch: pytest.MonkeyPatch, behaviours: dict[str, str], *, n_warmup: int = 1) -> tuple[Report, str]:
+def run_suite(
+    monkeypatch: pytest.MonkeyPatch,
+    behaviours: dict[str, str],
+    *,
+    n_warmup: int = 1,
+    decode_roof: DecodeRoof | None = None,
+) -> tuple[Report, str]:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -27,6 +34,7 @@ def run_suite(monkeypatch: pytest.MonkeyPatch, behaviours: dict[str, str], *, n_
         n_runs=2,
         n_warmup=n_warmup,
         compare=len(behaviours) == 2,
+        decode_roof=decode_roof,
     )
     report = Report({}, "a.gguf", 1, n_warmup, 2)
     terminal = Terminal()
@@ -52,6 +60,22 @@ def test_generation_lets_the_engines_take_turns(monkeypatch: pytest.MonkeyPatch)
     _, shown = run_suite(monkeypatch, {"EMEL": "works", "llama.cpp": "works"})
     turns = [line.rpartition(", ")[2] for line in shown.split("\r\x1b[K") if line.startswith("prefill 20, 1 threads")]
     assert turns == [f"{engine}: {turn}/3" for turn in (1, 2, 3) for engine in ("EMEL", "llama.cpp")]
+
+
+def test_generation_holds_decoding_to_what_the_machine_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[int] = []
+
+    def measure(_roof: DecodeRoof, n_threads: int) -> float:
+        measured.append(n_threads)
+        return 20.0
+
+    monkeypatch.setattr(DecodeRoof, "measure", measure)
+    report, _ = run_suite(monkeypatch, {"EMEL": "works", "llama.cpp": "works"}, decode_roof=DecodeRoof(50_000_000))
+    shares = [(row.workload.kind, row.read_roof, row.share_of_read) for row in report.rows[:4]]
+    share = pytest.approx(100 * 0.05 / 20)  # 100 tokens/s of 50 MB
+    assert shares == [("prefill", None, None), *[("decode", 20.0, share)] * 2, ("cold start", None, None)]
+    assert measured == [1] * 6 + [2] * 6  # once a turn, warm-up too
+    assert all(list(row.summaries) == ["EMEL", "llama.cpp"] for row in report.rows)
 
 
 def test_generation_alone_has_one_engine_and_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,16 @@ def test_report_text_of_emel_alone_has_no_ratio() -> None:
     assert text.splitlines()[-1] == "cold start         2         s   0.200  0.0%"
 
 
+def test_report_text_has_the_share_of_the_read_roof_where_it_applies() -> None:
+    report = sample_report(compare=True)
+    report.rows.insert(1, Row(Workload("decode", 1, 128), 2, report.rows[0].summaries, 40.0, 0.876))
+    lines = render_text(report).splitlines()
+    assert lines[-5].endswith("ratio  of the read roof")
+    assert [line[line.rindex("x") + 1 :].strip() for line in lines[-3:]] == ["", "88%", ""]
+    decoded = to_json(report)["results"]
+    assert [(row["read_roof"], row["share_of_read"]) for row in decoded] == [(None, None), (40.0, 0.876), (None, None)]
+
+
 def test_report_json_has_every_sample() -> None:
     decoded = json.loads(json.dumps(to_json(sample_report(compare=True))))
     assert decoded["model"] == {"path": "tiny.gguf", "bytes": 98_362_432}

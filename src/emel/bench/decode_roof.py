@@ -1,0 +1,58 @@
+"""What decoding is held to: a token needs every weight once, so reading them bounds how many there can be a second."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MEGABYTES = 256  # read for the roof
+SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRoof:
+    """`n_bytes` is what a token reads of the model's weights; the context it attends to comes on top."""
+
+    n_bytes: int
+
+    def measure(self, n_threads: int) -> float:
+        """1e9 bytes a second that this many threads read."""
+        from emel.bench.machine import open_route
+        from emel.kernel.buffers import Memory
+        from emel.kernel.pool import LanePool
+        from emel.kernel.roofline import Roof, measure_roof
+
+        memory = Memory(MEGABYTES << 20, is_huge=True)
+        try:
+            with LanePool(n_threads) as pool:
+                rate = measure_roof(pool, open_route().isa, Roof.READ, seconds=SECONDS, memory=memory)
+        finally:
+            memory.close()
+        assert rate is not None  # every route can read
+        return rate / 1e9
+
+    def share(self, tokens_per_second: float, roof: float) -> float:
+        """The part of a roof that reading the weights at this rate takes."""
+        return tokens_per_second * self.n_bytes / 1e9 / roof
+
+
+def decode_roof_of(model: Path) -> DecodeRoof | None:
+    """The roof of a model, None where it is unknown: in a file of experts a token reads some of the weights only.
+
+    None, too, for a file that cannot be read; what runs it says why.
+    """
+    from emel.gguf import GgufError, open_gguf
+
+    try:
+        with open_gguf(model) as file:
+            sizes = {name: tensor.n_bytes for name, tensor in file.tensors.items()}
+    except (GgufError, OSError):
+        return None
+    if any("_exps." in name for name in sizes):
+        return None
+    if "output.weight" in sizes:  # else the embeddings are read for the logits
+        sizes.pop("token_embd.weight", None)
+    return DecodeRoof(sum(sizes.values()))
