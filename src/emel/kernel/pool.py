@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-MAX_LANES = 1024
+MAX_LANES = 256
 
 
 class LanePool:
