@@ -97,7 +97,7 @@ def _decode(line: str, kind: str) -> dict[str, Any]:
 
 
 def serve(load: Callable[[], Engine], requests: TextIO, answers: TextIO) -> int:
-    """The child's side: loads, describes, measures until `requests` ends. Returns the exit code."""
+    """The child's side: loads, describes, measures until `requests` or its listener ends. Returns the exit code."""
 
     def say(message: dict[str, object]) -> None:
         answers.write(json.dumps(message) + "\n")
@@ -110,6 +110,8 @@ def serve(load: Callable[[], Engine], requests: TextIO, answers: TextIO) -> int:
             request = json.loads(line)
             timings = engine.measure(request["prompt_ids"], request["n_decode"])
             say({"timings": asdict(replace(timings, peak_bytes=peak_resident_bytes()))})
+    except BrokenPipeError:  # the benchmark was ended: nobody to tell
+        return 1
     except Exception as error:
         say({"error": f"{type(error).__name__}: {error}" if str(error) else type(error).__name__})
         return 1

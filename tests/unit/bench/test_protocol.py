@@ -35,6 +35,14 @@ def test_serve_describes_then_answers_until_the_end() -> None:
     assert [decode_timings(line) for line in lines[1:]] == [Timings(0.003, 0.05), Timings(0.001, 0.0)]
 
 
+def test_serve_ends_quietly_when_nobody_listens() -> None:
+    class Closed(io.StringIO):
+        def flush(self) -> None:
+            raise BrokenPipeError
+
+    assert serve(lambda: FakeEngine("works"), io.StringIO(), Closed()) == 1
+
+
 def test_serve_adds_the_peak_of_resident_memory() -> None:
     _, lines = answers_to("works", encode_request([1], 0))
     assert decode_timings(lines[1]).peak_bytes > 1e6
