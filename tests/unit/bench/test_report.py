@@ -63,8 +63,10 @@ def test_report_text_has_the_share_of_the_read_roof_where_it_applies() -> None:
 
 def test_report_json_has_every_sample() -> None:
     decoded = json.loads(json.dumps(to_json(sample_report(compare=True))))
+    assert set(decoded) == {"suite", "machine", "model", "runs", "warmup", "engines", "results"}
     assert decoded["model"] == {"path": "tiny.gguf", "bytes": 98_362_432}
     first = decoded["results"][0]
+    assert set(first) == {"test", "threads", "unit", "engines", "ratio", "read_roof", "share_of_read"}
     assert first["test"] == "prefill 512"
     assert first["engines"]["EMEL"] == {
         "median": 1000.0,
