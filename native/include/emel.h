@@ -139,8 +139,12 @@ enum {
    * n_rot is 0), all in place, then stores k and in[2] = v (T, n_kv_heads*head_dim) in the KV cache.
    * dim = {n_heads, n_kv_heads (at most the cache's), head_dim, n_rot, pairing (0 adjacent, 1 halves), kv_layer}. */
   EMEL_OP_ROPE_STORE = 5,
-  /* out[0] (T, n_heads*head_dim) f32 = causal attention of in[0] = q over the KV cache; in[1] is scratch of
-   * emel_attention_scratch bytes. dim = {n_heads, n_kv_heads, head_dim, kv_layer}; param[0] = score scale. */
+  /* out[0] (T, n_heads*head_dim) f32 = attention of in[0] = q over the KV cache; in[1] is scratch of
+   * emel_attention_scratch bytes. dim = {n_heads, n_kv_heads, head_dim, kv_layer, window, both ways}. A query at position
+   * p sees the keys p - window + 1 .. p (window 0: 0 .. p); both ways (1, else 0), all keys of its sequence, this
+   * batch's included, or those at most window / 2 away. param[0] = score scale; param[1] = cap, unless 0 scaled scores
+   * become cap * tanh(score / cap). weight[0] (F32, n_heads) unless NO_WEIGHT: sinks, a score of each head that has no
+   * value and joins the softmax after the last key. */
   EMEL_OP_ATTENTION = 6,
   /* out[0] quantised = in[0] (T, n) f32. dim[0] = n. */
   EMEL_OP_QUANTIZE = 7,

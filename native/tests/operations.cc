@@ -126,6 +126,10 @@ struct AttentionCase {
   const char* name;
   uint32_t n_heads, n_kv_heads, head_dim, n_past, n_tokens;
   bool norms;
+  uint32_t window;
+  uint32_t both_ways;
+  float cap;
+  bool sinks;
 };
 
 void digest_attention(const emel::Kernels& kernels, emel_pool* pool, const AttentionCase& c) {
@@ -160,9 +164,11 @@ void digest_attention(const emel::Kernels& kernels, emel_pool* pool, const Atten
   attention.in[0] = q;
   attention.in[1] = scratch;
   attention.out[0] = out;
-  const uint32_t dims[4] = {c.n_heads, c.n_kv_heads, c.head_dim, 0};
+  const uint32_t dims[6] = {c.n_heads, c.n_kv_heads, c.head_dim, 0, c.window, c.both_ways};
   memcpy(attention.dim, dims, sizeof dims);
   attention.param[0] = 0.125f;
+  attention.param[1] = c.cap;
+  if (c.sinks) attention.weight[0] = plan.vector(c.n_heads);
   const uint64_t inputs[3][2] = {{q, q_width}, {k, kv_width}, {v, kv_width}};
   report(c.name, c.head_dim, c.n_past, c.n_tokens, plan.run(inputs, 3, out, q_width * 4, c.n_past, c.n_tokens));
 }
@@ -198,8 +204,17 @@ void digest_operations(const emel::Kernels& kernels, emel_pool* pool) {
     if (activation != emel::kClampedSwish) digest_gated(kernels, pool, activation, false, 96);
   }
   constexpr AttentionCase kAttention[] = {
-      {"head_norm", 2, 1, 128, 0, 5, true},
-      {"head_norm", 3, 1, 40, 20, 3, true},
+      {"head_norm", 2, 1, 128, 0, 5, true, 0, 0, 0, false},
+      {"head_norm", 3, 1, 40, 20, 3, true, 0, 0, 0, false},
+      {"window_1", 4, 2, 32, 250, 20, false, 1, 0, 0, false},
+      {"window_7", 2, 2, 32, 0, 100, false, 7, 0, 0, false},
+      {"window_40", 3, 1, 64, 250, 40, false, 40, 0, 0, false},
+      {"window_300", 3, 1, 64, 570, 4, false, 300, 0, 0, false},
+      {"cap", 2, 1, 64, 260, 9, false, 0, 0, 20.0f, false},
+      {"sinks", 8, 2, 64, 3, 20, false, 0, 0, 0, true},
+      {"sinks_window_cap", 8, 2, 64, 300, 2, true, 128, 0, 5.0f, true},
+      {"both_ways", 3, 3, 32, 0, 270, false, 0, 1, 0, false},
+      {"both_ways_40", 3, 3, 32, 0, 270, false, 40, 1, 0, false},
   };
   for (const AttentionCase& each : kAttention) digest_attention(kernels, pool, each);
 }

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 EPSILON = 2.0**-24  # half a unit in the last place of float32
 ROPE_ERROR = 3 * EPSILON  # of |a| + |b|: cosine and sine, two products, a sum
 EXP_ERROR = 4e-7  # relative, of a weight
+CAP_ERROR = 6e-7  # of a capped score, relative to the cap
 
 Array = NDArray[np.float32]
 
@@ -35,6 +36,10 @@ class Heads:
     scale: float = 0.125
     norms: tuple[Array | None, ...] = ()  # of query and key heads
     epsilon: float = 0.0
+    window: int = 0
+    both_ways: int = 0
+    cap: float = 0.0
+    sinks: Array | None = None
 
 
 class AttentionPlan(SmallPlan):
@@ -64,7 +69,14 @@ class AttentionPlan(SmallPlan):
             weight=norms,
             param=[heads.epsilon],
         )
-        self.add(OpKind.ATTENTION, in_=[self.q, scratch], out=[self.out], dim=[*dims, 0], param=[heads.scale])
+        self.add(
+            OpKind.ATTENTION,
+            in_=[self.q, scratch],
+            out=[self.out],
+            dim=[*dims, 0, heads.window, heads.both_ways],
+            param=[heads.scale, heads.cap],
+            weight={} if heads.sinks is None else {0: self.vector(heads.sinks)},
+        )
         self.create()
 
     def attend(self, pool: LanePool, q: Array, k: Array, v: Array, **arrays: ArrayLike) -> Array:
@@ -115,19 +127,32 @@ def in_chunks(
 
 
 def exact_attention(heads: Heads, s: Sequence) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Causal softmax attention in float64 over float16 keys and values, and what float32 may do to each output."""
+    """Softmax attention in float64 over float16 keys and values, and what float32 may do to each output."""
     shared = heads.n_heads // heads.n_kv_heads
     k, v = (np.repeat(x.astype(np.float16).astype(np.float64), shared, axis=1) for x in (s.k, s.v))
     q = s.q.astype(np.float64)
-    seen = np.tri(len(q), dtype=bool)
-    scores = np.where(seen, np.einsum("ihd,jhd->hij", q, k) * heads.scale, -np.inf)
-    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
-    weights /= weights.sum(axis=2, keepdims=True)
+    seen = keys_seen(heads, len(q))
+    scores = np.einsum("ihd,jhd->hij", q, k) * heads.scale
+    if heads.cap:
+        scores = heads.cap * np.tanh(scores / heads.cap)
+    scores = np.where(seen, scores, -np.inf)
+    sinks = np.full(heads.n_heads, -np.inf) if heads.sinks is None else heads.sinks.astype(np.float64)
+    largest = np.maximum(scores.max(axis=2), sinks[:, None])
+    weights = np.exp(scores - largest[:, :, None])
+    weights /= (weights.sum(axis=2) + np.exp(sinks[:, None] - largest))[:, :, None]
     size = np.einsum("ihd,jhd->hij", np.abs(q), np.abs(k)) * heads.scale
-    score_error = np.where(seen, (heads.head_dim + 2) * EPSILON * size, 0).max(axis=2)
+    score_error = np.where(seen, (heads.head_dim + 4) * EPSILON * size + heads.cap * CAP_ERROR, 0).max(axis=2)
     weight_error = 2 * score_error + 2 * EXP_ERROR + 300 * EPSILON  # (h, i)
     bound = np.einsum("hij,jhd->ihd", weights, np.abs(v)) * weight_error.T[:, :, None]
     return np.einsum("hij,jhd->ihd", weights, v), bound
+
+
+def keys_seen(heads: Heads, n: int) -> NDArray[np.bool_]:
+    """(n, n): whether a query (row) sees a key (column)."""
+    behind = np.arange(n)[:, None] - np.arange(n)  # how far the key lies before the query
+    if heads.both_ways:
+        return np.abs(behind) <= (heads.window // 2 if heads.window else n)
+    return (behind >= 0) & (behind < (heads.window or n))
 
 
 GEOMETRIES = {

@@ -118,6 +118,8 @@ RECORDS: list[tuple[str, str, int | None, int, int, str]] = [
     *[("ROPE_STORE", "in_", i, NONE, OUT_OF_BOUNDS, f"in[{i}] is") for i in range(4)],
     ("ATTENTION", "dim", 0, 0, INVALID, "n_heads is 0"),
     ("ATTENTION", "dim", 3, 7, OUT_OF_BOUNDS, "kv_layer is 7, allowed 1"),
+    ("ATTENTION", "dim", 5, 2, INVALID, "dim[5] is 2, allowed 1"),
+    ("ATTENTION", "weight", 0, NORM, INVALID, "weight columns is 32, allowed 2"),
     ("ATTENTION", "flags", None, 1, INVALID, "output rows flag is 1, allowed 0"),
     ("ATTENTION", "in_", 0, NONE, OUT_OF_BOUNDS, "in[0] is"),
     ("ATTENTION", "in_", 1, NONE, OUT_OF_BOUNDS, "in[1] is"),

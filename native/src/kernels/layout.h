@@ -49,5 +49,18 @@ struct KvLayout {
         block_bytes(head_bytes * n_kv_heads) {}
 };
 
+// The keys a query sees, [first, end): what its window leaves of the n_keys of its sequence.
+struct Sight {
+  size_t before;  // of the query's own position
+  size_t after;
+  size_t n_keys;
+  constexpr size_t first_key(size_t position) const { return position > before ? position - before : 0; }
+  constexpr size_t end_key(size_t position) const {
+    return position + after + 1 < n_keys ? position + after + 1 : n_keys;
+  }
+};
+
+constexpr size_t kUnlimited = size_t{1} << 40;
+
 }  // namespace
 }  // namespace emel

@@ -92,6 +92,11 @@ struct AttentionArgs {
   size_t n_heads;
   float scale;
   float* scratch;  // attention_scratch_floats(head_dim)
+  size_t keys_before;  // of its own position that a query sees
+  size_t keys_after;
+  size_t n_keys;  // of the sequence, stored
+  float cap;  // scores become cap * tanh(score / cap); 0: they stay
+  const float* sinks;  // (n_heads of the model,) nullptr: none
 };
 
 constexpr size_t kAttentionRows = 64;
@@ -109,9 +114,10 @@ struct Kernels {
   // One chunk of one token's heads into partial: per head max, sum, then padded head_dim values (record stride
   // attention_partial_floats).
   void (*attention_chunk)(const AttentionArgs&, size_t chunk, float* partial, size_t head_stride);
-  // Joins n_chunks partials (chunk_stride floats apart) of one head in ascending order into out.
-  void (*attention_join)(const float* partial, size_t chunk_stride, size_t n_chunks, size_t head_dim, float* out,
-                         float* scratch);
+  // Joins n_chunks partials (chunk_stride floats apart) of one head in ascending order, then its sink unless nullptr,
+  // into out.
+  void (*attention_join)(const float* partial, size_t chunk_stride, size_t n_chunks, size_t head_dim,
+                         const float* sink, float* out, float* scratch);
   // Lowest index of the largest value; -1 when any value is not finite.
   int32_t (*argmax)(const float* values, size_t n);
   // Largest value, for the sampler.

@@ -18,6 +18,7 @@ struct QueryTile {
   uint32_t n_tokens;
   uint32_t position;
   uint32_t sequence;
+  uint32_t n_keys;  // of the sequence, this batch's included
 };
 
 // Batches up to this many tokens split long contexts over the lanes at chunk borders.

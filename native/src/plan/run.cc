@@ -178,6 +178,15 @@ HeadPieces head_pieces(const emel_op& op) {
   return {shared, per_piece, (shared + per_piece - 1) / per_piece};
 }
 
+Sight sight_of(const emel_op& op, const QueryTile& tile) {
+  const size_t window = op.dim[4];
+  if (op.dim[5] != 0) {
+    const size_t reach = window == 0 ? kUnlimited : window / 2;
+    return {reach, reach, tile.n_keys};
+  }
+  return {window == 0 ? kUnlimited : window - 1, 0, tile.n_keys};
+}
+
 AttentionArgs attention_args(const OpRun& r, const HeadPieces& pieces, const QueryTile& tile, size_t piece) {
   const KvLayout kv(r.op.dim[1], r.op.dim[2]);
   const size_t kv_head = piece / pieces.n_pieces;
@@ -198,10 +207,22 @@ AttentionArgs attention_args(const OpRun& r, const HeadPieces& pieces, const Que
   a.n_heads = pieces.shared - within < pieces.per_piece ? pieces.shared - within : pieces.per_piece;
   a.scale = r.op.param[0];
   a.scratch = r.lane.scratch;
+  const Sight sight = sight_of(r.op, tile);
+  a.keys_before = sight.before;
+  a.keys_after = sight.after;
+  a.n_keys = sight.n_keys;
+  a.cap = r.op.param[1];
+  a.sinks = r.optional_vector(0);
   return a;
 }
 
 size_t chunks_at(size_t position) { return position / EMEL_ATTENTION_CHUNK + 1; }
+
+// The chunks that a tile of one token sees, [begin, end).
+Slice chunks_seen(const emel_op& op, const QueryTile& tile) {
+  const Sight sight = sight_of(op, tile);
+  return {sight.first_key(tile.position) / EMEL_ATTENTION_CHUNK, chunks_at(sight.end_key(tile.position) - 1)};
+}
 
 // Items are taken from a shared counter, latest queries first: they see the most keys.
 void run_attention_tiles(const OpRun& r, std::atomic<uint32_t>& next) {
@@ -224,7 +245,7 @@ void run_attention_split(const OpRun& r, std::atomic<uint32_t>& next) {
   float* partials = r.floats(r.op.in[1]);  // (tile, head, chunk, record)
   size_t most_chunks = 0;
   for (size_t t = 0; t < r.run.n_tiles; ++t) {
-    const size_t n = chunks_at(r.run.plan->tiles[t].position);
+    const size_t n = chunks_seen(r.op, r.run.plan->tiles[t]).end;
     most_chunks = n > most_chunks ? n : most_chunks;
   }
   const size_t n_items = r.run.n_tiles * n_pieces * most_chunks;
@@ -232,18 +253,21 @@ void run_attention_split(const OpRun& r, std::atomic<uint32_t>& next) {
     const size_t chunk = item % most_chunks;
     const size_t tile_index = item / most_chunks / n_pieces;
     const QueryTile& tile = r.run.plan->tiles[tile_index];
-    if (chunk >= chunks_at(tile.position)) continue;
+    const Slice seen = chunks_seen(r.op, tile);
+    if (chunk < seen.begin || chunk >= seen.end) continue;
     const AttentionArgs a = attention_args(r, pieces, tile, item / most_chunks % n_pieces);
     float* to = partials + ((tile_index * n_heads + a.head) * max_chunks + chunk) * record;
     r.kernels().attention_chunk(a, chunk, to, max_chunks * record);
   }
   r.run.pool->barrier();
+  const float* sinks = r.optional_vector(0);
   const Slice rows = slice_of(r.run.n_tiles * n_heads, r.lane);
   for (size_t row = rows.begin; row < rows.end; ++row) {
     const QueryTile& tile = r.run.plan->tiles[row / n_heads];
     float* out = r.floats(r.op.out[0]) + (tile.token * n_heads + row % n_heads) * r.op.dim[2];
-    r.kernels().attention_join(partials + row * max_chunks * record, record, chunks_at(tile.position), r.op.dim[2], out,
-                               r.lane.scratch);
+    const Slice seen = chunks_seen(r.op, tile);
+    r.kernels().attention_join(partials + (row * max_chunks + seen.begin) * record, record, seen.end - seen.begin,
+                               r.op.dim[2], sinks == nullptr ? nullptr : sinks + row % n_heads, out, r.lane.scratch);
   }
 }
 
@@ -330,8 +354,13 @@ uint32_t cut_tiles(emel_plan* plan, const emel_batch& batch, uint32_t tokens_per
     if (last != nullptr && last->sequence == sequence && last->n_tokens < tokens_per_tile) {
       ++last->n_tokens;
     } else {
-      plan->tiles[n_tiles++] = {i, 1, static_cast<uint32_t>(batch.positions[i]), sequence};
+      plan->tiles[n_tiles++] = {i, 1, static_cast<uint32_t>(batch.positions[i]), sequence, 0};
     }
+  }
+  for (uint32_t t = n_tiles; t-- > 0;) {
+    QueryTile& tile = plan->tiles[t];
+    const bool is_last = t + 1 == n_tiles || plan->tiles[t + 1].sequence != tile.sequence;
+    tile.n_keys = is_last ? tile.position + tile.n_tokens : plan->tiles[t + 1].n_keys;
   }
   return n_tiles;
 }

@@ -174,6 +174,8 @@ void check_attention(OpCheck& c) {
   check_heads(c, c.op.dim[3]);
   if (c.status != EMEL_OK) return;
   const uint64_t width = uint64_t{c.op.dim[0]} * c.op.dim[2];
+  if (c.op.dim[5] > 1) c.refuse(EMEL_INVALID_ARGUMENT, "dim[5]", c.op.dim[5], 1);
+  c.optional_vector(0, c.op.dim[0]);
   c.floats("in[0]", c.op.in[0], width);
   c.floats("out[0]", c.op.out[0], width);
   const uint64_t scratch =

@@ -213,11 +213,25 @@ class GraphBuilder:
         self._n_kv_layers += 1
         return rotated
 
-    def attention(self, q: Value, *, scale: float, heads: Heads | None = None) -> Value:
-        """Causal attention of the rotated q over the layer of the KV cache that was stored last."""
+    def attention(
+        self,
+        q: Value,
+        *,
+        scale: float,
+        heads: Heads | None = None,
+        window: int = 0,
+        is_causal: bool = True,
+        cap: float = 0.0,
+        sinks: Weight | None = None,
+    ) -> Value:
+        """Attention of the rotated q over the layer of the KV cache that was stored last; see ops.Attention."""
         heads = heads or self.heads
         if q.width != heads.q_width:
             raise GraphError(f"attention: q has {q.width} values, {heads} needs {heads.q_width}")
+        if sinks is not None and sinks.cols != heads.n_heads:
+            raise GraphError(f"attention: sinks {sinks.name!r} has {sinks.cols} values, {heads} needs {heads.n_heads}")
+        if not 0 <= window < 2**32:
+            raise GraphError(f"attention: a window of {window} keys")
         scratch = self._value("scratch", q, 0, Form.SCRATCH)
         out = self._value("attention", q, q.width)
         self._operations.append(
@@ -227,6 +241,10 @@ class GraphBuilder:
                 out=out,
                 heads=heads,
                 scale=scale,
+                window=window,
+                is_causal=is_causal,
+                cap=cap,
+                sinks=sinks,
                 kv_layer=self._n_kv_layers - 1,
                 layer=self.layer,
                 segment=self._segment,

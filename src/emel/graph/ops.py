@@ -268,7 +268,12 @@ class RopeStore(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention(Operation):
-    """out = causal attention of q over layer `kv_layer` of the KV cache, scores times `scale`."""
+    """out = attention of q over layer `kv_layer` of the KV cache, scores times `scale`.
+
+    A query sees its own key and those before it, `window` of them in all (0: all). `is_causal` False: every key of its
+    sequence, which must be one batch, or those at most window / 2 away. `cap`: scores become cap * tanh(score / cap).
+    `sinks` (n_heads): a score of each head without a value (https://arxiv.org/abs/2309.17453).
+    """
 
     q: Value
     scratch: Value
@@ -276,6 +281,10 @@ class Attention(Operation):
     heads: Heads
     scale: float
     kv_layer: int
+    window: int = 0
+    is_causal: bool = True
+    cap: float = 0.0
+    sinks: Weight | None = None
 
     def inputs(self) -> Iterator[Value]:  # noqa: D102
         yield self.q
@@ -283,6 +292,10 @@ class Attention(Operation):
     def outputs(self) -> Iterator[Value]:  # noqa: D102
         yield self.scratch
         yield self.out
+
+    def weights(self) -> Iterator[Weight]:  # noqa: D102
+        if self.sinks is not None:
+            yield self.sinks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -163,7 +163,11 @@ def _fill_attention(record: abi.Op, operation: RopeStore | Attention, offsets: d
         record.in_[1] = offsets[operation.scratch.index]
         record.out[0] = offsets[operation.out.index]
         record.dim[3] = operation.kv_layer
-        record.param[0] = operation.scale
+        record.dim[4] = operation.window
+        record.dim[5] = int(not operation.is_causal)
+        record.param[0], record.param[1] = operation.scale, operation.cap
+        if operation.sinks is not None:
+            record.weight[0] = operation.sinks.index
 
 
 def _fill_rowwise(record: abi.Op, operation: Operation, offsets: dict[int, int]) -> None:

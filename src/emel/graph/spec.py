@@ -127,7 +127,7 @@ def reads_the_right_kind_of_weight(graph: Graph) -> Iterator[str]:
         elif isinstance(operation, Linear):
             matrices = [part.weight for part in operation.parts]
             vectors = [part.bias for part in operation.parts if part.bias is not None]
-        elif isinstance(operation, RmsNorm | RopeStore):
+        elif isinstance(operation, RmsNorm | RopeStore | Attention):
             vectors = list(operation.weights())
         elif isinstance(operation, RopeTable):
             vectors, wanted = [operation.frequencies], TensorType.F64
@@ -296,6 +296,7 @@ def _widths(operation: Operation) -> Iterator[tuple[str, int, int]]:
     elif isinstance(operation, Attention):
         yield "q", operation.q.width, operation.heads.q_width
         yield "out", operation.out.width, operation.heads.q_width
+        yield from ((sinks.name, sinks.cols, operation.heads.n_heads) for sinks in operation.weights())
     elif not isinstance(operation, Embed | RopeTable | Linear | Argmax):
         operands = [*operation.inputs(), *operation.outputs()]
         yield from ((value.name, value.width, operands[0].width) for value in operands)

@@ -8,7 +8,7 @@ before it is written, after it was overwritten, or while another lane could be w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -90,19 +90,35 @@ def store(step: Step, layer: int, k: Array, v: Array) -> None:
     values.extend(v.copy())
 
 
-def attention(step: Step, layer: int, q: Array, heads: ops.Heads, scale: float) -> Array:
+class Look(NamedTuple):
+    """How an attention looks at its keys."""
+
+    scale: float
+    window: int
+    is_causal: bool
+    cap: float
+    sinks: Array | None
+
+
+def attention(step: Step, layer: int, q: Array, heads: ops.Heads, look: Look) -> Array:
     keys, values = step.cache[layer]
     out = np.zeros_like(q).reshape(len(q), heads.n_heads, heads.head_dim)
     group = heads.n_heads // heads.n_kv_heads
     for token in range(len(q)):
-        seen = step.first_position + token + 1
-        k = np.array(keys[:seen]).reshape(seen, heads.n_kv_heads, heads.head_dim)
-        v = np.array(values[:seen]).reshape(seen, heads.n_kv_heads, heads.head_dim)
+        position = step.first_position + token
+        before = look.window - 1 if look.is_causal else look.window // 2
+        after = 0 if look.is_causal else before if look.window else len(keys)
+        seen = slice(max(0, position - before) if look.window else 0, position + after + 1)
+        k = np.array(keys[seen]).reshape(-1, heads.n_kv_heads, heads.head_dim)
+        v = np.array(values[seen]).reshape(-1, heads.n_kv_heads, heads.head_dim)
         for head in range(heads.n_heads):
             query = q[token].reshape(heads.n_heads, heads.head_dim)[head]
-            scores = np.array([np.dot(key, query) for key in k[:, head // group]], np.float32) * np.float32(scale)
+            scores = np.array([np.dot(key, query) for key in k[:, head // group]], np.float32) * np.float32(look.scale)
+            if look.cap:
+                scores = np.tanh(scores / np.float32(look.cap)) * np.float32(look.cap)
             weights = np.exp(scores - scores.max())
-            out[token, head] = (weights[:, None] * v[:, head // group]).sum(axis=0) / weights.sum()
+            sink = np.float32(0) if look.sinks is None else np.exp(look.sinks[head] - scores.max())
+            out[token, head] = (weights[:, None] * v[:, head // group]).sum(axis=0) / (weights.sum() + sink)
     return out.reshape(q.shape)
 
 
@@ -144,7 +160,9 @@ def run_graph(graph: Graph, weights: list[Array], step: Step) -> Array:
             store(step, op.kv_layer, k, read[2])
             values[op.rotated.index] = q
         elif isinstance(op, ops.Attention):
-            values[op.out.index] = attention(step, op.kv_layer, read[0], op.heads, op.scale)
+            sinks = None if op.sinks is None else weights[op.sinks.index][0]
+            look = Look(op.scale, op.window, op.is_causal, op.cap, sinks)
+            values[op.out.index] = attention(step, op.kv_layer, read[0], op.heads, look)
         elif isinstance(op, ops.Gated):
             assert op.out is not None
             values[op.out.index] = gated(op.activation, read[0], read[1] if len(read) > 1 else None)
@@ -261,7 +279,9 @@ def _run_record(  # noqa: PLR0912, PLR0915 - a branch for each kind
         arena.words[r.in_[1] // 4 : (r.in_[1] + scratch) // 4] = np.nan
         out = arena.blank(arena.f32(r.out[0], n_rows, heads.q_width))
         q = arena.f32(r.in_[0], n_rows, heads.q_width)
-        out[:] = attention(step, r.dim[3], q, heads, r.param[0])
+        sinks = None if r.weight[0] == abi.NO_WEIGHT else weights[r.weight[0]][0]
+        look = Look(r.param[0], r.dim[4], not r.dim[5], r.param[1], sinks)
+        out[:] = attention(step, r.dim[3], q, heads, look)
     elif r.kind == abi.OpKind.QUANTIZE:
         arena.blank(arena.quantized(r.out[0], n_rows, n))[:] = arena.f32(r.in_[0], n_rows, n)
     elif r.kind == abi.OpKind.GATED:

@@ -50,6 +50,10 @@ def test_builder_refuses_operands_that_do_not_fit(builder: GraphBuilder) -> None
         builder.rope_store(x, narrow, narrow, table, pairing=Pairing.HALVES, q_norm=builder.vector("b", 3))
     with pytest.raises(GraphError, match=r"attention: q has 8 values, .* needs 16"):
         builder.attention(narrow, scale=1.0)
+    with pytest.raises(GraphError, match=r"attention: sinks 'b' has 3 values, .* needs 2"):
+        builder.attention(x, scale=1.0, sinks=builder.vector("b", 3))
+    with pytest.raises(GraphError, match="attention: a window of -1 keys"):
+        builder.attention(x, scale=1.0, window=-1)
 
 
 def test_builder_counts_layers_and_segments(builder: GraphBuilder) -> None:

@@ -43,7 +43,7 @@ def widened(value: ops.Value | None, by: int = 1) -> ops.Value:
     return replace(value, width=value.width + by)
 
 
-BUILT = Tiny(has_bias=True, norms_heads=True).build()
+BUILT = Tiny(has_bias=True, norms_heads=True, has_sinks=True).build()
 FUSED = fuse(BUILT)
 WEIGHT = BUILT.weights[0]
 STRAY = ops.Value(999, "stray", ops.Rows.TOKENS, 64)
@@ -108,6 +108,11 @@ BROKEN: list[tuple[Callable[[ops.Graph], object], str, ops.Graph]] = [
         change(BUILT, ops.RopeStore, lambda o: replace(o, q_norm=weight_named("0.norm1"))),
     ),
     (spec.fits_widths, "out is 65 wide", change(BUILT, ops.Attention, lambda o: replace(o, out=widened(o.out)))),
+    (
+        spec.fits_widths,
+        "0.norm1 is 64 wide, not 2",
+        change(BUILT, ops.Attention, lambda o: replace(o, sinks=weight_named("0.norm1"))),
+    ),
     (spec.fits_widths, "97 wide, not 96", change(BUILT, ops.Gated, lambda o: replace(o, up=widened(o.up)))),
     (spec.reads_the_right_kind_of_weight, "reads 0.norm1, a plain", change_part(BUILT, weight=weight_named("0.norm1"))),
     (

@@ -41,6 +41,10 @@ class Tiny:
     rotates: bool = True  # in the second layer
     activation: Activation = Activation.SILU
     has_gate: bool = True
+    window: int = 0
+    is_causal: bool = True
+    cap: float = 0.0
+    has_sinks: bool = False
 
     def build(self) -> Graph:
         heads = Heads(self.n_heads, self.n_kv_heads, self.head_dim)
@@ -72,7 +76,14 @@ class Tiny:
                 k_norm=k_norm,
                 epsilon=1e-5,
             )
-            a = b.attention(q, scale=self.head_dim**-0.5)
+            a = b.attention(
+                q,
+                scale=self.head_dim**-0.5,
+                window=self.window,
+                is_causal=self.is_causal,
+                cap=self.cap,
+                sinks=b.vector(f"{layer}.sinks", self.n_heads) if self.has_sinks else None,
+            )
             if layer == self.n_layers - 1 and self.gathers:
                 x, a = b.gather(x), b.gather(a)
             x = b.add(x, linear(a, f"{layer}.o", self.d_model, o_type))
