@@ -56,6 +56,7 @@ format: $(VENV)/.test-tools  ## rewrite the sources in the house format
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.installed  ## speed of this machine and of generation on it
+	$(BIN)/emel bench roofline
 	$(BIN)/emel bench generation
 
 clean:  ## remove everything built (not the fetched models)
