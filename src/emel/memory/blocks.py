@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from emel.memory.errors import CacheError, CacheFullError
@@ -39,6 +40,10 @@ class BlockPool:
             raise CacheError(f"block {block} does not exist: this pool has 0 to {self.n_blocks - 1}")
         return self._counts[block]
 
+    def is_shared(self, block: int) -> bool:
+        """Whether a block of the pool has more than one owner: it must not be written then."""
+        return self._counts[block] > 1
+
     def can_allocate(self, n: int) -> bool:
         """Whether `n` blocks are free."""
         return 0 <= n <= len(self._free)
@@ -62,9 +67,9 @@ class BlockPool:
 
     def release(self, blocks: Sequence[int]) -> None:
         """One owner less for each, counted from the last; CacheError, and nothing changed, when that is too many."""
-        for block in blocks:
-            if self.count(block) < blocks.count(block):
-                raise CacheError(f"block {block} has {self.count(block)} owners: it cannot lose {blocks.count(block)}")
+        for block, n_lost in Counter(blocks).items():
+            if self.count(block) < n_lost:
+                raise CacheError(f"block {block} has {self.count(block)} owners: it cannot lose {n_lost}")
         for block in reversed(blocks):
             self._counts[block] -= 1
             if not self._counts[block]:

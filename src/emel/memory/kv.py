@@ -5,48 +5,55 @@
         first = cache.reserve(sequence, n)        # position of the first of n new tokens
     ...                                           # a plan run writes their keys and values
     cache.rollback(sequence, 2)                   # the last two are forgotten
+    twin = cache.fork(sequence)                   # shares all blocks; who writes a shared one first gets a copy
+    cache.publish(sequence, token_ids)            # its full blocks can be found by their tokens, also once it is closed
     cache.close_sequence(sequence)
+    sequence, n_cached = cache.open_with_prefix(prompt_ids)
 
-Bookkeeping alone: the bytes are written by plan runs, which read `binding`'s block table where it lies.
+Bookkeeping alone: the bytes are written by plan runs, which read `binding`'s block table where it lies. Between two
+runs any operation is allowed; during a run none but questions.
+
+(Over 250 lines because it is the one door to the package's parts: each method is a few lines over them.)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from emel.graph.batch import KvBinding
-from emel.kernel.buffers import Memory, address_of, int32_array
-from emel.kernel.sizes import KV_BLOCK, kv_bytes
+from emel.kernel.sizes import KV_BLOCK
 from emel.memory.blocks import BlockPool
 from emel.memory.errors import CacheError, CacheFullError
+from emel.memory.prefix import PrefixCounters, PrefixStore, StoredBlock, full_block_ids
+from emel.memory.sequences import SequenceState, blocks_for, blocks_wanted
+from emel.memory.storage import KvGeometry, KvStorage
+from emel.memory.table import BlockTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator, Sequence
 
     from emel.graph.ops import Heads
 
-
-def blocks_for(n_tokens: int) -> int:
-    """Blocks that hold `n_tokens` tokens."""
-    return -(-n_tokens // KV_BLOCK)
-
-
-@dataclass(slots=True)
-class _Sequence:
-    n_tokens: int = 0
-    blocks: list[int] = field(default_factory=list)
+__all__ = ["KvCache", "blocks_for"]
 
 
 class KvCache:
     """Room for `max_sequences` sequences of up to `n_ctx` tokens each, in `n_blocks` shared blocks.
 
-    `n_blocks` defaults to what all of them need at full length; fewer make sequences compete. Memory is touched only
-    as far as it is used. ValueError for sizes the native library cannot hold.
+    `n_blocks` defaults to what all of them need at full length; fewer make sequences compete. `prefix_bytes` bounds
+    what published blocks of no open sequence may take (None: all that is free). Memory is touched only as far as it
+    is used. ValueError for sizes the native library cannot hold.
     """
 
     def __init__(
-        self, *, n_kv_layers: int, heads: Heads, n_ctx: int, max_sequences: int = 1, n_blocks: int | None = None
+        self,
+        *,
+        n_kv_layers: int,
+        heads: Heads,
+        n_ctx: int,
+        max_sequences: int = 1,
+        n_blocks: int | None = None,
+        prefix_bytes: int | None = None,
     ) -> None:
         if n_ctx < 1 or max_sequences < 1:
             raise CacheError(f"a cache of {max_sequences} sequences of {n_ctx} tokens holds nothing: 1 and 1 at least")
@@ -54,9 +61,13 @@ class KvCache:
         self.max_sequences = max_sequences
         self.stride = blocks_for(n_ctx)
         self.pool = BlockPool(max_sequences * self.stride if n_blocks is None else n_blocks)
-        self._table = int32_array(max_sequences * self.stride)
-        self._sequences: list[_Sequence | None] = [None] * max_sequences
-        self._memory = Memory(kv_bytes(n_kv_layers, self.pool.n_blocks, heads.n_kv_heads, heads.head_dim))
+        self.geometry = KvGeometry(n_kv_layers, heads.n_kv_heads, heads.head_dim)
+        self.storage = KvStorage(self.geometry, self.pool.n_blocks)
+        self.prefixes = PrefixStore(
+            self.pool, None if prefix_bytes is None else prefix_bytes // self.geometry.bytes_per_block
+        )
+        self._table = BlockTable(max_sequences, self.stride)
+        self._sequences: list[SequenceState | None] = [None] * max_sequences
 
     @property
     def n_blocks(self) -> int:
@@ -66,14 +77,22 @@ class KvCache:
     @property
     def n_bytes(self) -> int:
         """Bytes of keys and values at full length."""
-        return self._memory.n_bytes
+        return self.storage.n_bytes
 
     @property
     def binding(self) -> KvBinding:
         """What batches point at; valid until `close`."""
-        return KvBinding(
-            self._memory.address, self._memory.n_bytes, address_of(self._table), self.max_sequences, self.stride
-        )
+        return KvBinding(self.storage.address, self.n_bytes, self._table.address, self.max_sequences, self.stride)
+
+    @property
+    def counters(self) -> PrefixCounters:
+        """What prefix reuse has done so far."""
+        return self.prefixes.counters
+
+    @property
+    def n_blocks_in_use(self) -> int:
+        """Blocks that open sequences own."""
+        return self.n_blocks - self.free_blocks()
 
     # ---- sequences
 
@@ -83,17 +102,24 @@ class KvCache:
 
     def open(self) -> int:
         """A new, empty sequence: the lowest free row of the block table; CacheFullError when there is none."""
-        if not self.can_open():
-            raise CacheFullError(f"all {self.max_sequences} sequences are in use: close one first")
-        sequence = self._sequences.index(None)
-        self._sequences[sequence] = _Sequence()
-        return sequence
+        return self._open(SequenceState())
+
+    def can_fork(self, parent: int) -> bool:
+        """Whether a row is free for a copy of the sequence; its blocks cost nothing before one of both writes."""
+        self._state(parent)
+        return self.can_open()
+
+    def fork(self, parent: int) -> int:
+        """A new sequence with the same tokens, sharing all blocks; CacheFullError when no row is free."""
+        state = self._state(parent)
+        blocks = state.blocks[: blocks_for(state.n_tokens)]
+        return self._open(SequenceState(state.n_tokens, blocks, state.stored.copy(), state.is_private))
 
     def close_sequence(self, sequence: int) -> None:
         """Gives the sequence's blocks and row back; CacheError when it is not open."""
         state = self._state(sequence)
-        self.pool.release(state.blocks)
         self._sequences[sequence] = None
+        self.prefixes.release(state.blocks)
 
     def repair(self, held: Collection[int]) -> None:
         """Makes rows and blocks agree again after an interrupt in the midst of a change: exactly `held` are open then.
@@ -101,25 +127,37 @@ class KvCache:
         A sequence may keep more room than it asked for.
         """
         self._sequences = [
-            (state or _Sequence()) if sequence in held else None for sequence, state in enumerate(self._sequences)
+            (state or SequenceState()) if sequence in held else None for sequence, state in enumerate(self._sequences)
         ]
-        self.pool.recount(state.blocks for state in self._sequences if state is not None)
+        for sequence, state in self._open_sequences():
+            self._table.write(sequence, 0, state.blocks)
+        self.prefixes.repair([state.blocks for _, state in self._open_sequences()])
 
     def n_tokens(self, sequence: int) -> int:
         """Tokens the sequence holds; the next one's position."""
         return self._state(sequence).n_tokens
-
-    def room(self, sequence: int) -> int:
-        """How many more tokens fit into the sequence now: its context and the free blocks allow them."""
-        state = self._state(sequence)
-        held = len(state.blocks) * KV_BLOCK - state.n_tokens
-        return min(self.n_ctx - state.n_tokens, held + self.pool.n_free * KV_BLOCK)
 
     def blocks(self, sequence: int) -> tuple[int, ...]:
         """The sequence's blocks in order of positions."""
         return tuple(self._state(sequence).blocks)
 
     # ---- tokens
+
+    def free_blocks(self) -> int:
+        """Blocks that can be had: free ones, and stored ones that no open sequence uses."""
+        return self.prefixes.n_available
+
+    def blocks_given_back_by(self, sequence: int) -> int:
+        """How many more blocks could be had if the sequence were closed: those that no other one uses."""
+        return sum(self.prefixes.n_users(block) == 1 for block in self._state(sequence).blocks)
+
+    def room(self, sequence: int) -> int:
+        """How many more tokens fit into the sequence now: its context and the free blocks allow them."""
+        state = self._state(sequence)
+        held = len(state.blocks) * KV_BLOCK - state.n_tokens
+        tail = state.tail()
+        n_free = self.free_blocks() - (tail is not None and self.prefixes.n_users(tail) > 1)
+        return min(self.n_ctx - state.n_tokens, held + n_free * KV_BLOCK) if n_free >= 0 else 0
 
     def can_reserve(self, sequence: int, n: int) -> bool:
         """Whether `n` more tokens fit."""
@@ -129,41 +167,188 @@ class KvCache:
         """Makes room for `n` more tokens; returns the position of the first. All or nothing: CacheFullError."""
         state = self._state(sequence)
         first = state.n_tokens
+        tail = state.tail()
         n_new = blocks_for(first + n) - len(state.blocks)
-        if n_new > 0 or not 0 <= n <= self.n_ctx - first:
-            self._check_room(state, n, n_new)
-            row = sequence * self.stride + len(state.blocks)
-            added = self.pool.allocate(n_new)
-            for index, block in enumerate(added, row):
-                self._table[index] = block
-            state.blocks += added
-        state.n_tokens = first + n
-        return first
+        is_plain = tail is None or not self.pool.is_shared(tail)
+        if is_plain and 0 <= n <= self.n_ctx - first and n_new <= self.free_blocks():
+            if n_new > 0:
+                self._append(sequence, self.prefixes.allocate(n_new))
+            state.n_tokens = first + n
+            return first
+        return self.reserve_all([(sequence, n)])[0]
+
+    def blocks_needed(self, additions: Sequence[tuple[int, int]]) -> int:
+        """Blocks that a step takes which adds n tokens to each of some sequences, given as (sequence, n)."""
+        return blocks_wanted([(self._state(sequence), n) for sequence, n in additions], self.prefixes.n_users)
+
+    def can_reserve_all(self, additions: Sequence[tuple[int, int]]) -> bool:
+        """Whether all of these tokens fit together: the contexts and the free blocks allow them."""
+        is_within = all(0 <= n <= self.n_ctx - self._state(sequence).n_tokens for sequence, n in additions)
+        return is_within and self.blocks_needed(additions) <= self.free_blocks()
+
+    def reserve_all(self, additions: Sequence[tuple[int, int]]) -> list[int]:
+        """Makes room for n more tokens in each of some sequences, given as (sequence, n), none twice.
+
+        Returns the position of each one's first token. All or nothing: CacheFullError. Blocks shared with others that
+        would be written are copied.
+        """
+        states = [(self._state(sequence), n) for sequence, n in additions]
+        if len({sequence for sequence, _ in additions}) < len(additions):
+            raise CacheError("a sequence is named twice: give all its tokens at once")
+        for state, n in states:
+            self._check_context(state, n)
+        n_wanted = blocks_wanted(states, self.prefixes.n_users)
+        if n_wanted > self.free_blocks():
+            n = sum(n for _, n in states)
+            raise CacheFullError(
+                f"{n} more tokens need {n_wanted} blocks, {self.free_blocks()} of {self.n_blocks} are free"
+            )
+        spare = iter(self.prefixes.allocate(n_wanted))
+        return [self._extend(sequence, n, spare) for sequence, n in additions]
 
     def rollback(self, sequence: int, n: int) -> None:
-        """Forgets the last `n` tokens, all of them when there are fewer, and frees the blocks they leave empty."""
+        """Forgets the last `n` tokens, all of them when there are fewer, and gives back the blocks they leave empty."""
         if n < 0:
             raise CacheError(f"cannot roll back {n} tokens")
         state = self._state(sequence)
         state.n_tokens = max(state.n_tokens - n, 0)
         n_kept = blocks_for(state.n_tokens)
-        self.pool.release(state.blocks[n_kept:])
+        left = state.blocks[n_kept:]
         del state.blocks[n_kept:]
+        del state.stored[state.n_tokens // KV_BLOCK :]
+        self.prefixes.release(left)
+
+    # ---- prefixes
+
+    def find(self, token_ids: Sequence[int]) -> list[StoredBlock]:
+        """The stored blocks a prompt starts with, never all of it: a token is left to compute. Changes nothing."""
+        return self.prefixes.find(full_block_ids(token_ids[: max(len(token_ids) - 1, 0)]))
+
+    def match(self, token_ids: Sequence[int]) -> int:
+        """How many tokens of a prompt need not be computed. Changes nothing."""
+        return len(self.find(token_ids)) * KV_BLOCK
+
+    def can_open_with_prefix(self, token_ids: Sequence[int], *, reuse: bool = True) -> bool:
+        """Whether a row is free, and blocks for the whole prompt, those it shares counted once."""
+        found = self.find(token_ids) if reuse else []
+        n_new = blocks_for(len(token_ids)) - len(found)
+        n_idle = sum(self.prefixes.is_idle(stored) for stored in found)
+        return self.can_open() and len(token_ids) <= self.n_ctx and n_new <= self.free_blocks() - n_idle
+
+    def open_with_prefix(self, token_ids: Sequence[int], *, reuse: bool = True) -> tuple[int, int]:
+        """A new sequence that holds as much of the prompt as is stored, and how many tokens that is.
+
+        The rest is the caller's to reserve and compute, at least one token. With `reuse` off it finds nothing and
+        publishes nothing. CacheFullError when no row is free or the prompt exceeds the context.
+        """
+        if len(token_ids) > self.n_ctx:
+            raise CacheFullError(f"a prompt of {len(token_ids)} tokens exceeds the context of {self.n_ctx}")
+        found = self.find(token_ids) if reuse else []
+        sequence = self.open_on(found, is_private=not reuse)
+        if reuse:
+            self.counters.n_lookups += 1
+            self.counters.n_hits += bool(found)
+            self.counters.n_tokens_reused += len(found) * KV_BLOCK
+        return sequence, len(found) * KV_BLOCK
+
+    def open_on(self, chain: Sequence[StoredBlock], *, is_private: bool = False) -> int:
+        """A new sequence that begins with a chain of stored blocks, as `find` gave it; CacheFullError."""
+        blocks = [stored.block for stored in chain]
+        return self._open(SequenceState(len(chain) * KV_BLOCK, blocks, list(chain), is_private))
+
+    def publish(self, sequence: int, token_ids: Sequence[int]) -> int:
+        """Lets others find the sequence's full blocks; returns how many were new to it.
+
+        `token_ids` are those of the sequence from its first one on whose keys and values are computed: at most
+        n_tokens. What was published before is skipped. A block whose tokens another sequence has published is given
+        back for that one. Nothing happens where reuse is off.
+        """
+        state = self._state(sequence)
+        if len(token_ids) > state.n_tokens:
+            raise CacheError(f"{len(token_ids)} tokens cannot be published, sequence {sequence} has {state.n_tokens}")
+        n_before = len(state.stored)
+        if state.is_private or len(token_ids) // KV_BLOCK <= n_before:
+            return 0
+        for ids in full_block_ids(token_ids[n_before * KV_BLOCK :]):
+            index = len(state.stored)
+            stored = self.prefixes.publish(state.stored[-1] if index else None, ids, state.blocks[index])
+            if stored is None:
+                break
+            if stored.block != state.blocks[index]:
+                self._swap(index, state.blocks[index], stored.block)
+            state.stored.append(stored)
+        return len(state.stored) - n_before
 
     def close(self) -> None:
         """Gives the memory back; no batch bound to it may run any more. Harmless when repeated."""
-        self._memory.close()
+        self.storage.close()
 
-    def _state(self, sequence: int) -> _Sequence:
+    # ---- inside
+
+    def _state(self, sequence: int) -> SequenceState:
         state = self._sequences[sequence] if 0 <= sequence < self.max_sequences else None
         if state is None:
             raise CacheError(f"sequence {sequence} is not open")
         return state
 
-    def _check_room(self, state: _Sequence, n: int, n_new: int) -> None:
+    def _open_sequences(self) -> Iterator[tuple[int, SequenceState]]:
+        return ((sequence, state) for sequence, state in enumerate(self._sequences) if state is not None)
+
+    def _open(self, state: SequenceState) -> int:
+        """Gives a state its row, one more owner for each of its blocks."""
+        if not self.can_open():
+            raise CacheFullError(f"all {self.max_sequences} sequences are in use: close one first")
+        sequence = self._sequences.index(None)
+        self._table.write(sequence, 0, state.blocks)
+        self.prefixes.retain(state.blocks)
+        self._sequences[sequence] = state
+        return sequence
+
+    def _extend(self, sequence: int, n: int, spare: Iterator[int]) -> int:
+        """Adds `n` tokens, with blocks from `spare` for a copy of a shared tail and for what lies behind it."""
+        state = self._state(sequence)
+        first = state.n_tokens
+        tail = state.tail() if n else None
+        if tail is not None and self.pool.is_shared(tail):
+            self._make_own(sequence, tail, spare)
+        n_new = max(blocks_for(first + n) - len(state.blocks), 0)
+        self._append(sequence, [next(spare) for _ in range(n_new)])
+        state.n_tokens = first + n
+        return first
+
+    def _append(self, sequence: int, added: list[int]) -> None:
+        blocks = self._state(sequence).blocks
+        self._table.write(sequence, len(blocks), added)
+        blocks += added
+
+    def _make_own(self, sequence: int, tail: int, spare: Iterator[int]) -> None:
+        """Makes the sequence the one owner of the block its next token goes to.
+
+        The store gives its share up: it must not make a sequence wait that has a cache of full size.
+        """
+        stored = self.prefixes.stored(tail)
+        if stored is not None and self.prefixes.n_users(tail) == 1:
+            self.prefixes.withdraw(stored)
+            return
+        copy = next(spare)
+        self.storage.copy_block(tail, copy)
+        self._replace(sequence, self._state(sequence).n_tokens // KV_BLOCK, copy)
+        self.prefixes.release([tail])
+
+    def _swap(self, index: int, own: int, stored: int) -> None:
+        """Puts a stored block in place of one with the same tokens, wherever a sequence has that."""
+        for sequence, state in self._open_sequences():
+            if state.blocks[index : index + 1] == [own]:
+                self.prefixes.retain([stored])
+                self._replace(sequence, index, stored)
+                self.prefixes.release([own])
+
+    def _replace(self, sequence: int, index: int, block: int) -> None:
+        self._state(sequence).blocks[index] = block
+        self._table.write(sequence, index, [block])
+
+    def _check_context(self, state: SequenceState, n: int) -> None:
         if n < 0:
             raise CacheError(f"cannot reserve {n} tokens")
         if state.n_tokens + n > self.n_ctx:
             raise CacheFullError(f"{n} more tokens after {state.n_tokens} exceed the context of {self.n_ctx}")
-        if not self.pool.can_allocate(n_new):
-            raise CacheFullError(f"{n} more tokens need {n_new} blocks, {self.pool.n_free} of {self.n_blocks} are free")

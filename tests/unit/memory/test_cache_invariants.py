@@ -1,0 +1,229 @@
+"""Invariant: whatever sequences share, each reads what was computed for its own tokens, and no block is lost or owned
+more often than counted; also when an interrupt comes between any two lines of the cache.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+import emel.memory
+from emel.memory.errors import CacheFullError
+from unit.memory.model_of_cache import CacheModel
+from unit.memory.written import make_cache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+N_CTX, MAX_SEQUENCES, N_BLOCKS = 70, 4, 11
+FOLDER = emel.memory.__path__[0]
+
+# Two different blocks of tokens in any order give many equal and some different prefixes.
+PROMPTS = st.lists(st.sampled_from([1, 2]), max_size=4).map(
+    lambda kinds: [token for kind in kinds for token in range(kind * 100, kind * 100 + 16)]
+)
+TOKENS = st.lists(st.sampled_from([7, 8]), max_size=20)
+
+
+class Sequences(RuleBasedStateMachine):
+    """Four sequences compete for eleven blocks, and at most three idle ones are kept for prefixes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        cache = make_cache(N_CTX, MAX_SEQUENCES, N_BLOCKS)
+        cache.prefixes.max_idle = 3
+        self.model = CacheModel(cache)
+        self.cache = cache
+
+    def teardown(self) -> None:
+        self.model.end()
+        self.cache.close()
+
+    @rule(prompt=PROMPTS, extra=TOKENS, reuse=st.booleans())
+    def open(self, prompt: list[int], extra: list[int], reuse: bool) -> None:
+        ids = (prompt + extra)[:N_CTX]
+        can_open = self.cache.can_open_with_prefix(ids, reuse=reuse)
+        if not self.cache.can_open():
+            assert not can_open
+            with pytest.raises(CacheFullError, match="all 4 sequences are in use"):
+                self.model.open(ids, reuse=reuse)
+            return
+        self.model.open(ids, reuse=reuse)
+        sequence = [*self.model.tokens][-1]
+        rest = ids[len(self.model.tokens[sequence]) :]
+        assert self.cache.can_reserve(sequence, len(rest)) == can_open
+        if can_open:
+            self.model.extend_all({sequence: rest})
+        else:
+            self.model.close(sequence)
+
+    @precondition(lambda self: self.model.tokens)
+    @rule(data=st.data())
+    def step(self, data: st.DataObject) -> None:
+        chosen = data.draw(st.lists(st.sampled_from(sorted(self.model.tokens)), unique=True))
+        additions = {sequence: data.draw(TOKENS) for sequence in chosen}
+        pairs = [(sequence, len(ids)) for sequence, ids in additions.items()]
+        n_free, can_reserve = self.cache.free_blocks(), self.cache.can_reserve_all(pairs)
+        n_needed = self.cache.blocks_needed(pairs)
+        if len(pairs) == 1:
+            assert can_reserve == self.cache.can_reserve(*pairs[0])
+        if can_reserve:
+            self.model.extend_all(additions)
+            assert self.cache.free_blocks() == n_free - n_needed
+        else:
+            with pytest.raises(CacheFullError):
+                self.cache.reserve_all(pairs)
+            assert self.cache.free_blocks() == n_free
+
+    @precondition(lambda self: self.model.tokens)
+    @rule(data=st.data(), n=st.integers(0, 40))
+    def rollback(self, data: st.DataObject, n: int) -> None:
+        self.model.rollback(data.draw(st.sampled_from(sorted(self.model.tokens))), n)
+
+    @precondition(lambda self: self.model.tokens and self.cache.can_open())
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        parent = data.draw(st.sampled_from(sorted(self.model.tokens)))
+        n_free = self.cache.free_blocks()
+        self.model.fork(parent)
+        assert self.cache.free_blocks() == n_free
+
+    @precondition(lambda self: self.model.tokens)
+    @rule(data=st.data())
+    def publish(self, data: st.DataObject) -> None:
+        sequence = data.draw(st.sampled_from(sorted(self.model.tokens)))
+        ids = self.model.tokens[sequence]
+        self.cache.publish(sequence, ids)
+        if sequence not in self.model.private:
+            assert self.cache.match([*ids, 0]) >= len(ids) // 16 * 16
+        assert self.cache.publish(sequence, ids) == 0
+
+    @precondition(lambda self: self.model.tokens)
+    @rule(data=st.data())
+    def close(self, data: st.DataObject) -> None:
+        sequence = data.draw(st.sampled_from(sorted(self.model.tokens)))
+        n_back = self.cache.blocks_given_back_by(sequence)
+        n_free = self.cache.free_blocks()
+        self.model.close(sequence)
+        assert self.cache.free_blocks() == n_free + n_back
+
+    @rule()
+    def repair(self) -> None:
+        n_idle = self.cache.prefixes.n_idle
+        self.model.recover(set(self.model.tokens))
+        assert self.cache.prefixes.n_idle == n_idle
+
+    @invariant()
+    def nothing_is_lost_or_mixed_up(self) -> None:
+        self.model.check()
+        self.model.check_chains()
+        assert self.cache.prefixes.n_idle <= 3
+
+
+TestSequences = Sequences.TestCase
+TestSequences.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+class Interrupt(BaseException):
+    """Comes between two lines, as a KeyboardInterrupt may."""
+
+
+class InterruptAt:
+    """Raises Interrupt before the n-th line of emel.memory that runs while it is entered."""
+
+    def __init__(self, n: int) -> None:
+        self.n_left = n
+
+    def __enter__(self) -> None:
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def _trace(self, frame: FrameType, event: str, _argument: object) -> Callable[..., Any] | None:
+        if not frame.f_code.co_filename.startswith(FOLDER):
+            return None
+        if event == "line":
+            self.n_left -= 1
+            if self.n_left == 0:
+                raise Interrupt
+        return self._trace
+
+
+def random_prompt(draw: random.Random) -> list[int]:
+    """Up to three blocks of two kinds, so that prompts often begin alike."""
+    return [token for _ in range(draw.randrange(4)) for token in [draw.randrange(2)] * 16]
+
+
+def random_step(model: CacheModel, draw: random.Random) -> None:
+    """One thing a scheduler may do."""
+    cache = model.cache
+    sequence = draw.choice([*model.tokens]) if model.tokens else None
+    kind = draw.randrange(9)
+    if sequence is None or (kind == 0 and cache.can_open()):
+        model.open([*random_prompt(draw), 9], reuse=draw.random() < 0.9)
+    elif kind < 4:
+        n_chosen = draw.randrange(len(model.tokens) + 1)
+        additions = {each: random_prompt(draw)[draw.randrange(16) :] for each in draw.sample([*model.tokens], n_chosen)}
+        pairs = [(each, len(ids)) for each, ids in additions.items()]
+        if cache.can_reserve_all(pairs):
+            n_left = cache.free_blocks() - cache.blocks_needed(pairs)
+            model.extend_all(additions)
+            assert cache.free_blocks() == n_left
+    elif kind == 4 and cache.can_open():
+        model.fork(sequence)
+    elif kind == 5:
+        model.rollback(sequence, draw.randrange(20))
+    elif kind < 8:
+        cache.publish(sequence, model.tokens[sequence])
+    elif len(model.tokens) > 2:
+        model.close(sequence)
+
+
+@pytest.mark.parametrize("max_idle", [None, 0, 2])
+def test_cache_keeps_its_promises_in_long_random_runs(max_idle: int | None) -> None:
+    draw = random.Random(max_idle)
+    cache = make_cache(N_CTX, MAX_SEQUENCES, N_BLOCKS)
+    cache.prefixes.max_idle = max_idle
+    model = CacheModel(cache)
+    for _ in range(1000):
+        random_step(model, draw)
+        model.check()
+        model.check_chains()
+        assert max_idle is None or cache.prefixes.n_idle <= max_idle
+    counters = cache.counters
+    assert 0 < counters.n_hits < counters.n_lookups
+    assert counters.n_evicted <= counters.n_published
+    model.end()
+    cache.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cache_survives_an_interrupt_before_any_line(seed: int) -> None:
+    draw = random.Random(seed)
+    n_interrupts = 0
+    cache = make_cache(N_CTX, MAX_SEQUENCES, N_BLOCKS)
+    model = CacheModel(cache)
+    for _ in range(900):
+        held = set(model.tokens)
+        try:
+            with InterruptAt(draw.randrange(1, 120)) if draw.random() < 0.3 else nullcontext():
+                random_step(model, draw)
+        except Interrupt:
+            n_interrupts += 1
+            model.recover(held)
+        model.check()
+    model.end()
+    cache.close()
+    assert n_interrupts > 20
+    assert cache.counters.n_hits > 5

@@ -1,0 +1,83 @@
+"""The bytes of blocks: sizes as the native library has them, copies of exactly one block, no left-overs of others."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from emel.kernel.sizes import KV_BLOCK, kv_bytes
+from emel.memory.storage import KvGeometry, KvStorage
+
+
+@pytest.mark.parametrize("head_dim", [1, 2, 3, 15, 16, 17, 64, 80, 128, 256])
+@pytest.mark.parametrize(("n_layers", "n_heads", "n_blocks"), [(1, 1, 1), (2, 3, 5)])
+def test_geometry_is_the_native_one(n_layers: int, n_heads: int, n_blocks: int, head_dim: int) -> None:
+    geometry = KvGeometry(n_layers, n_heads, head_dim)
+    assert geometry.bytes_per_block * n_blocks == kv_bytes(n_layers, n_blocks, n_heads, head_dim)
+
+
+def filled(n_layers: int = 3, n_heads: int = 2, head_dim: int = 3, n_blocks: int = 5) -> KvStorage:
+    storage = KvStorage(KvGeometry(n_layers, n_heads, head_dim), n_blocks)
+    for piece in storage.pieces(range(n_blocks)):
+        piece[:] = random.Random(len(piece)).randbytes(len(piece))
+    return storage
+
+
+def content(storage: KvStorage, block: int) -> bytes:
+    return b"".join(storage.pieces([block]))
+
+
+@pytest.mark.parametrize(("source", "target"), [(0, 4), (4, 0), (2, 3), (1, 1)])
+def test_copy_block_copies_all_layers_of_one_block(source: int, target: int) -> None:
+    storage = filled()
+    before = [content(storage, block) for block in range(5)]
+    storage.copy_block(source, target)
+    expected = before.copy()
+    expected[target] = before[source]
+    assert [content(storage, block) for block in range(5)] == expected
+    storage.close()
+
+
+@pytest.mark.parametrize(
+    ("blocks", "n_pieces"), [([], 0), ([0, 1, 2], 1), ([2, 1, 0], 3), ([0, 1, 3, 4], 2), ([4, 0, 1], 2)]
+)
+def test_pieces_join_neighbours_and_keep_the_order(blocks: list[int], n_pieces: int) -> None:
+    storage = filled(n_layers=1)
+    pieces = list(storage.pieces(blocks))
+    assert len(pieces) == n_pieces
+    assert b"".join(pieces) == b"".join(content(storage, block) for block in blocks)
+    del pieces
+    storage.close()
+
+
+@pytest.mark.parametrize("head_dim", [3, 16, 20])
+@pytest.mark.parametrize("n_kept", [0, 1, 7, 15, 16])
+def test_forget_slots_leaves_the_first_tokens_alone(head_dim: int, n_kept: int) -> None:
+    storage = filled(head_dim=head_dim)
+    geometry = storage.geometry
+    before = [content(storage, block) for block in range(5)]
+    expected = bytearray(before[2])
+    for head in range(0, geometry.bytes_per_block, geometry.head_bytes):
+        for slot in range(n_kept, KV_BLOCK):
+            for dimension in range(head_dim):
+                key = head + 2 * (dimension * KV_BLOCK + slot)
+                expected[key : key + 2] = bytes(2)
+            value = head + geometry.values_at + slot * geometry.value_bytes
+            expected[value : value + geometry.value_bytes] = bytes(geometry.value_bytes)
+    storage.forget_slots(2, n_kept)
+    before[2] = bytes(expected)
+    assert [content(storage, block) for block in range(5)] == before
+    storage.close()
+
+
+def test_storage_that_is_too_large_is_refused() -> None:
+    with pytest.raises(ValueError, match="the native library has no size for a KV cache of 1 layers"):
+        KvStorage(KvGeometry(1, 2**20, 2**20), 2**20)
+
+
+def test_storage_can_be_closed_twice() -> None:
+    storage = filled()
+    storage.close()
+    storage.close()
+    assert storage.address == 0
