@@ -124,7 +124,8 @@ EMEL_API emel_status emel_pack(emel_pool* pool, const emel_pack_job* jobs, uint6
 enum {
   /* out[0] (T, cols) f32 = param[0] * row of weight[0] for each token of the batch. */
   EMEL_OP_EMBED = 1,
-  /* out[0] (T, n_rot) f32: cos, sin pairs of position * weight[0][i]; weight[0] is F64 (1, n_rot/2). */
+  /* out[0] (T, n_rot) f32: all cosines, then all sines of position * weight[0][i], times param[0] unless that is 0;
+   * weight[0] is F64 (1, n_rot/2). */
   EMEL_OP_ROPE_TABLE = 2,
   /* x = in[0] (T, n) f32, plus in[1] (T, n) f32 unless NONE, the sum written back to in[0];
    * out[0] f32 and/or out[1] quantised: x / sqrt(mean(x^2) + param[0]) * weight[0] (F32, n).
@@ -257,6 +258,24 @@ EMEL_API emel_status emel_plan_run(emel_plan* plan, emel_pool* pool, const emel_
 EMEL_API emel_status emel_dequantize(uint32_t type, const void* src, uint64_t src_bytes, float* dst, uint64_t n);
 /* inv_freq[i] = base^(-2i/n_rot), i < n_rot/2, by EMEL's own exp and log in double. */
 EMEL_API emel_status emel_rope_frequencies(double base, uint32_t n_rot, double* inv_freq);
+
+/* YaRN (arXiv:2309.00071, section 3.2): frequencies that turn more than beta_fast times within the original context
+ * stay, those that turn less than beta_slow times are divided by the factor, a ramp lies between. */
+typedef struct emel_yarn {
+  double base; /* at least 1 (more than 1 for a ramp) */
+  double factor; /* at least 1: context over original context */
+  double original_context;
+  double beta_fast; /* 32 in the paper; more than beta_slow */
+  double beta_slow; /* 1 in the paper; more than 0 */
+  uint32_t n_rot;
+  uint32_t keep_fractions; /* 0: the ends of the ramp are rounded outwards to whole dimensions, as usual */
+} emel_yarn;
+
+/* inv_freq has n_rot/2 entries. magnitude, unless NULL, is what cosines and sines are multiplied with:
+ * 0.1 * ln(factor) + 1. */
+EMEL_API emel_status emel_rope_yarn(const emel_yarn* yarn, double* inv_freq, double* magnitude);
+/* LongRoPE's magnitude (arXiv:2402.13753): sqrt(1 + ln(factor) / ln(original_context)), 1 for factors up to 1. */
+EMEL_API emel_status emel_rope_long_magnitude(double factor, double original_context, double* magnitude);
 
 /* ---- sampling ---------------------------------------------------------------------------- */
 

@@ -130,6 +130,7 @@ struct AttentionCase {
   uint32_t both_ways;
   float cap;
   bool sinks;
+  float magnitude;
 };
 
 void digest_attention(const emel::Kernels& kernels, emel_pool* pool, const AttentionCase& c) {
@@ -150,6 +151,7 @@ void digest_attention(const emel::Kernels& kernels, emel_pool* pool, const Atten
   emel_op& rope = plan.add(EMEL_OP_ROPE_TABLE);
   rope.out[0] = table;
   rope.weight[0] = plan.frequencies(c.head_dim);
+  rope.param[0] = c.magnitude;
   emel_op& store = plan.add(EMEL_OP_ROPE_STORE);
   const uint64_t stored[4] = {q, k, v, table};
   memcpy(store.in, stored, sizeof stored);
@@ -171,6 +173,18 @@ void digest_attention(const emel::Kernels& kernels, emel_pool* pool, const Atten
   if (c.sinks) attention.weight[0] = plan.vector(c.n_heads);
   const uint64_t inputs[3][2] = {{q, q_width}, {k, kv_width}, {v, kv_width}};
   report(c.name, c.head_dim, c.n_past, c.n_tokens, plan.run(inputs, 3, out, q_width * 4, c.n_past, c.n_tokens));
+}
+
+void digest_yarn() {
+  emel_yarn yarn{1e6, 4.0, 32768.0, 32.0, 1.0, 128, 0};
+  double out[65];
+  require(emel_rope_yarn(&yarn, out, out + 64));
+  report("yarn", 128, 0, 0, fnv1a(out, sizeof out));
+  yarn.keep_fractions = 1;
+  require(emel_rope_yarn(&yarn, out, out + 64));
+  report("yarn", 128, 1, 0, fnv1a(out, sizeof out));
+  require(emel_rope_long_magnitude(32.0, 4096.0, out));
+  report("long_magnitude", 0, 0, 0, fnv1a(out, sizeof out[0]));
 }
 
 void digest_gated(const emel::Kernels& kernels, emel_pool* pool, uint32_t activation, bool gated, uint32_t n) {
@@ -198,23 +212,25 @@ void digest_gated(const emel::Kernels& kernels, emel_pool* pool, uint32_t activa
 }  // namespace
 
 void digest_operations(const emel::Kernels& kernels, emel_pool* pool) {
+  digest_yarn();
   for (uint32_t activation = 0; activation < emel::kActivations; ++activation) {
     digest_gated(kernels, pool, activation, true, 80);
     digest_gated(kernels, pool, activation, true, 19);
     if (activation != emel::kClampedSwish) digest_gated(kernels, pool, activation, false, 96);
   }
   constexpr AttentionCase kAttention[] = {
-      {"head_norm", 2, 1, 128, 0, 5, true, 0, 0, 0, false},
-      {"head_norm", 3, 1, 40, 20, 3, true, 0, 0, 0, false},
-      {"window_1", 4, 2, 32, 250, 20, false, 1, 0, 0, false},
-      {"window_7", 2, 2, 32, 0, 100, false, 7, 0, 0, false},
-      {"window_40", 3, 1, 64, 250, 40, false, 40, 0, 0, false},
-      {"window_300", 3, 1, 64, 570, 4, false, 300, 0, 0, false},
-      {"cap", 2, 1, 64, 260, 9, false, 0, 0, 20.0f, false},
-      {"sinks", 8, 2, 64, 3, 20, false, 0, 0, 0, true},
-      {"sinks_window_cap", 8, 2, 64, 300, 2, true, 128, 0, 5.0f, true},
-      {"both_ways", 3, 3, 32, 0, 270, false, 0, 1, 0, false},
-      {"both_ways_40", 3, 3, 32, 0, 270, false, 40, 1, 0, false},
+      {"head_norm", 2, 1, 128, 0, 5, true, 0, 0, 0, false, 0},
+      {"head_norm", 3, 1, 40, 20, 3, true, 0, 0, 0, false, 0},
+      {"window_1", 4, 2, 32, 250, 20, false, 1, 0, 0, false, 0},
+      {"window_7", 2, 2, 32, 0, 100, false, 7, 0, 0, false, 0},
+      {"window_40", 3, 1, 64, 250, 40, false, 40, 0, 0, false, 0},
+      {"window_300", 3, 1, 64, 570, 4, false, 300, 0, 0, false, 0},
+      {"cap", 2, 1, 64, 260, 9, false, 0, 0, 20.0f, false, 0},
+      {"magnitude", 2, 1, 48, 2, 7, false, 0, 0, 0, false, 1.25f},
+      {"sinks", 8, 2, 64, 3, 20, false, 0, 0, 0, true, 0},
+      {"sinks_window_cap", 8, 2, 64, 300, 2, true, 128, 0, 5.0f, true, 0},
+      {"both_ways", 3, 3, 32, 0, 270, false, 0, 1, 0, false, 0},
+      {"both_ways_40", 3, 3, 32, 0, 270, false, 40, 1, 0, false, 0},
   };
   for (const AttentionCase& each : kAttention) digest_attention(kernels, pool, each);
 }

@@ -36,6 +36,7 @@ class Heads:
     scale: float = 0.125
     norms: tuple[Array | None, ...] = ()  # of query and key heads
     epsilon: float = 0.0
+    magnitude: float = 0.0  # of cosines and sines; 0 leaves them
     window: int = 0
     both_ways: int = 0
     cap: float = 0.0
@@ -59,7 +60,12 @@ class AttentionPlan(SmallPlan):
         if heads.n_rot:
             frequencies = np.zeros(heads.n_rot // 2)
             check(LIBRARY.emel_rope_frequencies(10000.0, heads.n_rot, frequencies.ctypes.data))
-            self.add(OpKind.ROPE_TABLE, out=[table], weight={0: self.vector(frequencies, np.float64)})
+            self.add(
+                OpKind.ROPE_TABLE,
+                out=[table],
+                weight={0: self.vector(frequencies, np.float64)},
+                param=[heads.magnitude],
+            )
         dims = [heads.n_heads, heads.n_kv_heads, heads.head_dim]
         norms = {slot: self.vector(weight) for slot, weight in enumerate(heads.norms) if weight is not None}
         self.add(
@@ -298,6 +304,8 @@ def rotated(x: Array, positions: NDArray[np.int64], heads: Heads) -> NDArray[np.
     n_pairs = heads.n_rot // 2
     angles = positions[:, None] * 10000.0 ** (-2 * np.arange(n_pairs) / heads.n_rot)
     cosine, sine = np.cos(angles)[:, None], np.sin(angles)[:, None]
+    if heads.magnitude:
+        cosine, sine = cosine * np.float32(heads.magnitude), sine * np.float32(heads.magnitude)
     first = np.arange(n_pairs) if heads.pairing else 2 * np.arange(n_pairs)
     second = first + (n_pairs if heads.pairing else 1)
     out = x.astype(np.float64)

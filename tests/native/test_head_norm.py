@@ -85,6 +85,16 @@ def test_epsilon_counts(lanes: dict[int, LanePool]) -> None:
     assert np.array_equal(k, np.ones_like(k))
 
 
+def test_heads_are_rotated_with_a_magnitude(routes: dict[str, int], lanes: dict[int, LanePool]) -> None:
+    heads = Heads(2, 1, 64, 32, 1, magnitude=1.3465736)
+    sequence = random_sequence(heads, 9)
+    q, _, _ = stored(heads, sequence, routes["scalar"], lanes[1])
+    exact = rotated(sequence.q, np.arange(9), heads)
+    assert np.abs(q - exact).max() <= 2 * ROPE_ERROR * np.abs(exact).max()
+    for isa in routes.values():
+        assert np.array_equal(stored(heads, sequence, isa, lanes[3])[0], q)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
 def test_a_head_whose_squares_are_not_finite_becomes_nan(
     bad: float, routes: dict[str, int], lanes: dict[int, LanePool]

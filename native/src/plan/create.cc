@@ -4,8 +4,6 @@
 
 #include "core/allocation.h"
 #include "core/error.h"
-#include "core/float_environment.h"
-#include "core/math.h"
 #include "kernels/layout.h"
 #include "plan/plan.h"
 
@@ -144,17 +142,5 @@ emel_status emel_plan_rebase(emel_plan* plan, uint32_t index, const void* data, 
                       static_cast<unsigned long long>(n_bytes));
   }
   weight.data = data;
-  return EMEL_OK;
-}
-
-emel_status emel_rope_frequencies(double base, uint32_t n_rot, double* inv_freq) {
-  if (inv_freq == nullptr || n_rot == 0 || n_rot % 2 != 0 || !(base >= 1.0) || base > 1e300) {
-    return emel::fail(EMEL_INVALID_ARGUMENT, "rope: base %g (at least 1) and n_rot %u (even, at least 2)", base, n_rot);
-  }
-  const emel::FloatEnvironment environment;
-  const double log_base = emel::logarithm(base);
-  for (uint32_t i = 0; i < n_rot / 2; ++i) {
-    inv_freq[i] = emel::exponential(-(2.0 * static_cast<double>(i) / static_cast<double>(n_rot)) * log_base);
-  }
   return EMEL_OK;
 }

@@ -73,14 +73,15 @@ void run_rope_table(const OpRun& r) {
   const emel_weight& frequencies = r.weight(0);
   const auto* inv_freq = static_cast<const double*>(frequencies.data);
   const size_t n_pairs = frequencies.cols;
+  const double magnitude = r.op.param[0] == 0.0f ? 1.0 : static_cast<double>(r.op.param[0]);
   const Slice items = slice_of(r.batch().n_tokens * n_pairs, r.lane, 64);
   for (size_t item = items.begin; item < items.end; ++item) {
     const size_t token = item / n_pairs;
     const size_t pair = item % n_pairs;
     const SineCosine angle = sine_cosine(static_cast<double>(r.batch().positions[token]) * inv_freq[pair]);
     float* out = r.floats(r.op.out[0]) + token * 2 * n_pairs + pair;
-    out[0] = static_cast<float>(angle.cosine);
-    out[n_pairs] = static_cast<float>(angle.sine);
+    out[0] = static_cast<float>(angle.cosine * magnitude);
+    out[n_pairs] = static_cast<float>(angle.sine * magnitude);
   }
 }
 

@@ -171,6 +171,20 @@ class Batch(Structure):
     )
 
 
+class Yarn(Structure):
+    """Parameters of YaRN's frequencies."""
+
+    _fields_ = (
+        ("base", c_double),
+        ("factor", c_double),
+        ("original_context", c_double),
+        ("beta_fast", c_double),
+        ("beta_slow", c_double),
+        ("n_rot", c_uint32),
+        ("keep_fractions", c_uint32),
+    )
+
+
 class Sampling(Structure):
     """Parameters of one draw."""
 
@@ -207,6 +221,8 @@ PROTOTYPES: Mapping[str, Prototype] = {
     "emel_plan_run": (c_int32, (c_void_p, c_void_p, POINTER(Batch), POINTER(Counters))),
     "emel_dequantize": (c_int32, (c_uint32, c_void_p, c_uint64, c_void_p, c_uint64)),
     "emel_rope_frequencies": (c_int32, (c_double, c_uint32, c_void_p)),
+    "emel_rope_yarn": (c_int32, (POINTER(Yarn), c_void_p, POINTER(c_double))),
+    "emel_rope_long_magnitude": (c_int32, (c_double, c_double, POINTER(c_double))),
     "emel_sample_scratch": (c_uint64, (c_uint64,)),
     "emel_sample": (c_int32, (c_void_p, c_uint64, POINTER(Sampling), c_void_p, c_uint64, POINTER(c_int32))),
 }

@@ -122,10 +122,14 @@ class GraphBuilder:
         self._operations.append(Embed(out=out, weight=weight, scale=scale, layer=self.layer, segment=self._segment))
         return out
 
-    def rope_table(self, frequencies: Weight) -> Value:
-        """(n_tokens, 2 * len(frequencies)): cos and sin of every angle, shared by all layers."""
+    def rope_table(self, frequencies: Weight, *, magnitude: float = 1.0) -> Value:
+        """(n_tokens, 2 * len(frequencies)): cos and sin of every angle times `magnitude`, shared by all layers."""
+        if not magnitude > 0:
+            raise GraphError(f"rope_table: the magnitude is {magnitude}, it must be positive")
         out = self._value("rope_table", None, 2 * frequencies.cols)
-        self._operations.append(RopeTable(out=out, frequencies=frequencies, layer=self.layer, segment=self._segment))
+        self._operations.append(
+            RopeTable(out=out, frequencies=frequencies, magnitude=magnitude, layer=self.layer, segment=self._segment)
+        )
         return out
 
     def add(self, stream: Value, delta: Value) -> Value:

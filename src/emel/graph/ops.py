@@ -127,10 +127,11 @@ class Embed(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeTable(Operation):
-    """out = cos, sin pairs of each token's position times the inverse frequencies."""
+    """out = cos, sin pairs of each token's position times the inverse frequencies, all times `magnitude`."""
 
     out: Value
     frequencies: Weight
+    magnitude: float = 1.0  # more than 1 where YaRN or LongRoPE stretch the context
 
     def outputs(self) -> Iterator[Value]:  # noqa: D102
         yield self.out

@@ -127,6 +127,7 @@ def _fill_source(record: abi.Op, operation: Embed | RopeTable, offsets: dict[int
     else:
         record.kind = abi.OpKind.ROPE_TABLE
         record.weight[0] = operation.frequencies.index
+        record.param[0] = operation.magnitude
 
 
 def _fill_linear(record: abi.Op, operation: Linear, offsets: dict[int, int]) -> None:

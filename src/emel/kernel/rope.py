@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
+import ctypes
 from array import array
 from typing import TYPE_CHECKING
 
 from emel._native import LIBRARY, check
-from emel._native import abi as _abi  # noqa: F401 - declares the prototypes
+from emel._native import abi as _abi
 from emel.kernel.buffers import address_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+def yarn_frequencies(
+    base: float,
+    n_rot: int,
+    *,
+    factor: float,
+    original_context: int,
+    beta_fast: float = 32.0,
+    beta_slow: float = 1.0,
+    keep_fractions: bool = False,
+) -> tuple[array[float], float]:
+    """YaRN's (n_rot / 2,) float64 frequencies, and the magnitude of its cosines and sines (arXiv:2309.00071).
+
+    `keep_fractions` leaves the ends of its ramp unrounded (`truncate: false` of gpt-oss). NativeError names the number
+    that is out of its range.
+    """
+    frequencies = array("d", bytes(8 * max(n_rot // 2, 1)))
+    yarn = _abi.Yarn(base, factor, original_context, beta_fast, beta_slow, max(n_rot, 0), keep_fractions)
+    magnitude = ctypes.c_double()
+    check(LIBRARY.emel_rope_yarn(yarn, address_of(frequencies), magnitude))
+    return frequencies, magnitude.value
+
+
+def long_rope_magnitude(factor: float, original_context: int) -> float:
+    """LongRoPE's magnitude for a context of `factor` times the original one (arXiv:2402.13753)."""
+    magnitude = ctypes.c_double()
+    check(LIBRARY.emel_rope_long_magnitude(factor, original_context, magnitude))
+    return magnitude.value
 
 
 def rope_frequencies(

@@ -25,6 +25,7 @@ STRUCTS = {
     "emel_plan_desc": abi.PlanDesc,
     "emel_counters": abi.Counters,
     "emel_batch": abi.Batch,
+    "emel_yarn": abi.Yarn,
     "emel_sampling": abi.Sampling,
 }
 SCALARS = {

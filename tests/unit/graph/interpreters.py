@@ -62,9 +62,9 @@ def linear(x: Array, weight: Array, bias: Array | None) -> Array:
     return out if bias is None else out + bias[0]
 
 
-def rope_table(step: Step, frequencies: Array) -> Array:
+def rope_table(step: Step, frequencies: Array, magnitude: float) -> Array:
     angles = [(step.first_position + i) * frequencies[0] for i in range(len(step.tokens))]
-    return np.array([np.stack([np.cos(a), np.sin(a)], axis=1).ravel() for a in angles], np.float32)
+    return np.array([np.stack([np.cos(a), np.sin(a)], axis=1).ravel() for a in angles], np.float32) * magnitude
 
 
 def norm_heads(x: Array, weight: Array | None, epsilon: float) -> Array:
@@ -140,7 +140,7 @@ def run_graph(graph: Graph, weights: list[Array], step: Step) -> Array:
         if isinstance(op, ops.Embed):
             values[op.out.index] = weights[op.weight.index][step.tokens] * np.float32(op.scale)
         elif isinstance(op, ops.RopeTable):
-            values[op.out.index] = rope_table(step, weights[op.frequencies.index])
+            values[op.out.index] = rope_table(step, weights[op.frequencies.index], np.float32(op.magnitude))
         elif isinstance(op, ops.Add):
             values[op.out.index] = read[0] + read[1]
         elif isinstance(op, ops.RmsNorm):
@@ -238,7 +238,7 @@ def _run_record(  # noqa: PLR0912, PLR0915 - a branch for each kind
         values = weights[r.weight[0]]
         arena.f32(r.out[0], n_rows, values.shape[1])[:] = values[step.tokens] * np.float32(r.param[0])
     elif r.kind == abi.OpKind.ROPE_TABLE:
-        table = rope_table(step, weights[r.weight[0]])
+        table = rope_table(step, weights[r.weight[0]], np.float32(r.param[0]))
         arena.f32(r.out[0], n_rows, table.shape[1])[:] = table
     elif r.kind == abi.OpKind.RMS_NORM:
         x = arena.f32(r.in_[0], n_rows, n)

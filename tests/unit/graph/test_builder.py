@@ -42,6 +42,8 @@ def test_builder_refuses_operands_that_do_not_fit(builder: GraphBuilder) -> None
         builder.add(x, narrow)
     with pytest.raises(GraphError, match=r"gated of \(tokens, 16\) and \(outputs, 16\)"):
         builder.gated(x, builder.gather(x))
+    with pytest.raises(GraphError, match="rope_table: the magnitude is 0, it must be positive"):
+        builder.rope_table(builder.vector("f", 4, TensorType.F64), magnitude=0)
     with pytest.raises(GraphError, match="gated: the clamped swish needs a value to multiply"):
         builder.gated(x, None, Activation.CLAMPED_SWISH)
     with pytest.raises(GraphError, match=r"rope_store: k has 16 values, .* needs 8"):

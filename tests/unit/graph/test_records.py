@@ -41,6 +41,7 @@ TINIES = st.builds(
     rotates=st.booleans(),
     activation=st.sampled_from([Activation.SILU, Activation.GELU_TANH, Activation.GELU_ERF]),
     has_gate=st.booleans(),
+    magnitude=st.sampled_from([1.0, 1.25]),
     window=st.integers(0, 4),
     is_causal=st.booleans(),
     cap=st.sampled_from([0.0, 5.0]),

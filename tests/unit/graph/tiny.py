@@ -41,6 +41,7 @@ class Tiny:
     rotates: bool = True  # in the second layer
     activation: Activation = Activation.SILU
     has_gate: bool = True
+    magnitude: float = 1.0
     window: int = 0
     is_causal: bool = True
     cap: float = 0.0
@@ -50,7 +51,7 @@ class Tiny:
         heads = Heads(self.n_heads, self.n_kv_heads, self.head_dim)
         b = GraphBuilder(heads=heads, n_vocab=self.n_vocab)
         q_type, k_type, v_type, o_type, gate_type, up_type, down_type, embed_type = self.types
-        table = b.rope_table(b.vector("frequencies", self.n_rot // 2, TensorType.F64))
+        table = b.rope_table(b.vector("frequencies", self.n_rot // 2, TensorType.F64), magnitude=self.magnitude)
         x = b.embed(b.matrix("embedding", self.n_vocab, self.d_model, embed_type))
 
         def linear(x_, name, rows, type_):  # type: ignore[no-untyped-def]
