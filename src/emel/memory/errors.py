@@ -9,3 +9,7 @@ class CacheError(ValueError):
 
 class CacheFullError(CacheError):
     """The cache, or a sequence's context, has no room; nothing was changed."""
+
+
+class SavedSequenceError(CacheError):
+    """A saved sequence that cannot be restored: not one, damaged, or of another model, numerics version or layout."""

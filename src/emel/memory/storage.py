@@ -13,7 +13,7 @@ from emel.kernel.buffers import Memory
 from emel.kernel.sizes import ALIGNMENT, KV_BLOCK, kv_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _F16 = 2  # bytes
 
@@ -84,11 +84,11 @@ class KvStorage:
         for start in range(source * n, self.n_bytes, step):
             view[start + shift : start + shift + n] = view[start : start + n]
 
-    def pieces(self, blocks: Sequence[int]) -> Iterator[memoryview[int]]:
-        """Writable views of `blocks` layer by layer, in their order; neighbours in memory come as one view."""
+    def pieces(self, blocks: Sequence[int], layers: Iterable[int] | None = None) -> Iterator[memoryview[int]]:
+        """Writable views of `blocks` in their order, for each layer; neighbours in memory come as one view."""
         n = self.geometry.block_bytes
         runs = list(_runs(blocks))
-        for layer in range(self.geometry.n_kv_layers):
+        for layer in range(self.geometry.n_kv_layers) if layers is None else layers:
             base = layer * self.n_blocks
             for first, length in runs:
                 yield self._view[(base + first) * n : (base + first + length) * n]
