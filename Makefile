@@ -12,7 +12,7 @@ SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name py.typed) $(
 .PHONY: help run chat test test-quick lint format bench clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)

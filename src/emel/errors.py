@@ -1,7 +1,7 @@
 """The errors EMEL's Python API raises on purpose: each is one line that says what was seen and what is allowed.
 
 The packages below the engine stand alone and have errors of their own (GgufError, ChatTemplateError ...): the API wraps
-them in one of these, with the original as `__cause__`. Only MemoryError comes through as it is.
+them in one of these, with the original as `__cause__`. Only `emel.load` lets MemoryError through as it is.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +55,8 @@ def fetch_lock(target: Path, notify: Callable[[str], None]) -> Iterator[Path]:
         except BlockingIOError:
             notify(f"another process is fetching {target.name}; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
+        import shutil
+
         work = target.parent / f".{target.name}.fetch"
         # A killed process could not remove its own; the lock says nobody uses it.
         shutil.rmtree(work, ignore_errors=True)
@@ -70,6 +71,8 @@ def fetch_lock(target: Path, notify: Callable[[str], None]) -> Iterator[Path]:
 
 def check_free_space(folder: Path, n_bytes: int) -> None:
     """Raises ModelFetchError when `folder`'s file system has less than `n_bytes` free."""
+    import shutil
+
     free = shutil.disk_usage(folder).free
     if free < n_bytes:
         raise ModelFetchError(

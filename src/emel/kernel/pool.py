@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import TYPE_CHECKING
 
 from emel._native import LIBRARY, check
@@ -18,10 +19,11 @@ MAX_LANES = 256
 class LanePool:
     """`n_lanes` lanes, alive from construction to `close`; a context manager.
 
-    Runs one thing at a time: a second concurrent run waits its turn. Close it only when nothing runs on it.
+    Runs one thing at a time: a second concurrent run waits its turn. Close it only when nothing runs on it. The lanes
+    belong to the process that made them: after a fork the child has none, and closing there gives nothing back.
     """
 
-    __slots__ = ("_handle", "n_lanes")
+    __slots__ = ("_handle", "_process", "n_lanes")
 
     def __init__(self, n_lanes: int) -> None:
         if not 1 <= n_lanes <= MAX_LANES:
@@ -29,13 +31,16 @@ class LanePool:
         handle = ctypes.c_void_p()
         check(LIBRARY.emel_pool_create(n_lanes, ctypes.byref(handle)))
         self._handle: ctypes.c_void_p | None = handle
+        self._process = os.getpid()
         self.n_lanes = n_lanes
 
     @property
     def handle(self) -> ctypes.c_void_p:
-        """The emel_pool; ValueError once closed."""
+        """The emel_pool; ValueError once closed, and in a forked child."""
         if self._handle is None:
             raise ValueError("this lane pool is closed")
+        if self._process != os.getpid():
+            raise ValueError("this lane pool was made before a fork and has no lanes in the child: make another")
         return self._handle
 
     def fork_join(self) -> None:
@@ -45,7 +50,7 @@ class LanePool:
     def close(self) -> None:
         """Ends the workers; harmless when repeated."""
         handle, self._handle = self._handle, None
-        if handle is not None:
+        if handle is not None and self._process == os.getpid():
             LIBRARY.emel_pool_destroy(handle)
 
     def __enter__(self) -> Self:

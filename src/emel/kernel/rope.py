@@ -13,6 +13,8 @@ from emel.kernel.buffers import address_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+MAX_BASE = 1e300
+
 
 def yarn_frequencies(
     base: float,
@@ -49,14 +51,15 @@ def rope_frequencies(
     """(n_rot / 2,) float64: base^(-2i/n_rot) / (factors[i] * linear_scale).
 
     `factors` are those of a file's rope_freqs.weight (Llama 3.1); `linear_scale` stretches the context (position
-    interpolation, https://arxiv.org/abs/2306.15595). ValueError for an odd or empty n_rot, a base or scale that is not
-    positive and finite, or factors of another length.
+    interpolation, https://arxiv.org/abs/2306.15595). ValueError for an odd or empty n_rot, a base below 1, a scale that
+    is not positive, either not finite, or factors of another length.
     """
     if n_rot < 2 or n_rot % 2:
         raise ValueError(f"cannot rotate {n_rot} dimensions: an even number from 2 is needed")
-    for name, value in (("base", base), ("linear scale", linear_scale)):
-        if not 0.0 < value < float("inf"):
-            raise ValueError(f"the RoPE {name} is {value}: it must be positive and finite")
+    if not 1.0 <= base <= MAX_BASE:
+        raise ValueError(f"the RoPE base is {base}: 1 to {MAX_BASE:g} are allowed")
+    if not 0.0 < linear_scale < float("inf"):
+        raise ValueError(f"the RoPE linear scale is {linear_scale}: it must be positive and finite")
     frequencies = array("d", bytes(8 * (n_rot // 2)))
     check(LIBRARY.emel_rope_frequencies(base, n_rot, address_of(frequencies)))
     if factors is None:

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import weakref
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Self
 
 from emel.sm.errors import MachineError
@@ -206,6 +206,15 @@ def _end_workers(queue: SimpleQueue[Entry | None], threads: tuple[threading.Thre
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
+def _next_entry(queue: SimpleQueue[Entry | None]) -> Entry | None:
+    try:
+        return queue.get(timeout=CLOSE_TIMEOUT_SECONDS)
+    except Empty:
+        raise MachineError(
+            f"a task submitted to this pool was not handed over within {CLOSE_TIMEOUT_SECONDS} s: a submitter is stuck"
+        ) from None
+
+
 def _run_left_over(queue: SimpleQueue[Entry | None], free: list[None], n_tasks: int) -> int:
     """Takes every place of the ring, running what fills it: a submission under way counts, a later one finds none."""
     n_run = 0
@@ -214,7 +223,7 @@ def _run_left_over(queue: SimpleQueue[Entry | None], free: list[None], n_tasks: 
             free.pop()
             continue
         except IndexError:
-            entry = queue.get(timeout=CLOSE_TIMEOUT_SECONDS)
+            entry = _next_entry(queue)
         assert entry is not None
         call, group, index = entry
         error = _run(call, group)

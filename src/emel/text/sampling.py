@@ -1,4 +1,4 @@
-"""Sampling parameters: the one table of defaults and allowed ranges (users.md: llama.cpp's values)."""
+"""Sampling parameters: the one table of defaults (llama.cpp's, which people know) and allowed ranges."""
 
 from __future__ import annotations
 

@@ -356,7 +356,7 @@ def test_load_that_the_system_refuses_is_a_read_error(tiny_path: Path, monkeypat
         ({"n_ctx": True}, "n_ctx is True: it must be a whole number"),
         ({"n_ctx": "512"}, "n_ctx is '512': it must be a whole number"),
         ({"n_threads": 0}, "0 threads were asked for: at least 1 is needed"),
-        ({"n_threads": 5000}, "a pool cannot have 5000 lanes: 1 to 1024 are allowed"),
+        ({"n_threads": 5000}, "a pool cannot have 5000 lanes: 1 to 256 are allowed"),
         ({"n_threads": "2"}, "n_threads is '2': it must be a whole number"),
         ({"isa": "mmx"}, "names the CPU route 'mmx', but there is no such route"),
     ],

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from emel._native import LIBRARY
@@ -32,3 +35,25 @@ def test_pool_is_closed_by_the_context() -> None:
         pass
     with pytest.raises(ValueError, match="closed"):
         _ = pool.handle
+
+
+def test_pool_of_the_parent_neither_runs_nor_hangs_in_a_forked_child() -> None:
+    script = """
+import os, sys
+from emel.kernel.pool import LanePool
+pool = LanePool(3)
+pool.fork_join()
+child = os.fork()
+if child == 0:
+    try:
+        pool.fork_join()
+    except ValueError as error:
+        assert "before a fork" in str(error), error
+        pool.close()
+        sys.exit(7)  # an ordinary exit, with finalizers
+    sys.exit(1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+pool.fork_join()
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=60, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

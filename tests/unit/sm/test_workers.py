@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import queue
 import sys
 import threading
 import time
@@ -283,7 +282,7 @@ def test_closing_says_when_a_submission_never_arrives(monkeypatch: pytest.Monkey
     monkeypatch.setattr(workers, "CLOSE_TIMEOUT_SECONDS", 0.02)
     pool = WorkerPool(1)
     pool._claim(1)
-    with pytest.raises(queue.Empty):
+    with pytest.raises(workers.MachineError, match=r"not handed over within 0\.02 s"):
         pool.close()
 
 
