@@ -127,13 +127,14 @@ enum {
   /* out[0] (T, n_rot) f32: all cosines, then all sines of position * weight[0][i], times param[0] unless that is 0;
    * weight[0] is F64 (1, n_rot/2). */
   EMEL_OP_ROPE_TABLE = 2,
-  /* x = in[0] (T, n) f32, plus in[1] (T, n) f32 unless NONE, the sum written back to in[0];
-   * out[0] f32 and/or out[1] quantised: x / sqrt(mean(x^2) + param[0]) * weight[0] (F32, n).
+  /* x = in[0] (T, n) f32, plus param[1] (0 stands for 1) times in[1] (T, n) f32 unless NONE, the sum written back to
+   * in[0]; out[0] f32 and/or out[1] quantised: x / sqrt(mean(x^2) + param[0]) * weight[0] (F32, n).
    * dim[0] = n. Notes the op's layer for tokens whose values are not finite. */
   EMEL_OP_RMS_NORM = 3,
   /* For p < dim[1]: out[p] (T, weight[p].rows) f32 = weight[p] (rows, cols) . in[0], plus weight[4+p]
    * (F32, rows) unless NO_WEIGHT. in[0] is quantised when the weights are block types, f32 otherwise; all
-   * parts are of one kind. dim[0] = cols, dim[1] = n_parts (1..4). out[0] may be EMEL_LOGITS. */
+   * parts are of one kind. dim[0] = cols, dim[1] = n_parts (1..4). out[0] may be EMEL_LOGITS. Results y then become
+   * y * param[0] unless that is 0, then param[1] * tanh(y / param[1]) unless that is 0. */
   EMEL_OP_MATMUL = 4,
   /* Norms each head of in[0] = q (T, n_heads*head_dim) by weight[0] and of in[1] = k (T, n_kv_heads*head_dim) by
    * weight[1] (F32, head_dim; NO_WEIGHT: no norm; param[0] = epsilon), rotates them by the table in[3] (NONE when
@@ -157,7 +158,10 @@ enum {
   EMEL_OP_GATHER = 9,
   /* batch.argmax[i] = lowest index of the largest of logits row i, -1 when the row is not finite. dim[0] = n_vocab. */
   EMEL_OP_ARGMAX = 10,
-  EMEL_OP_COUNT = 11
+  /* out[0] = in[0] + param[0] * in[1], each (T, n) f32; with in[2] (T, 1) f32 unless NONE, in[1] is also multiplied by
+   * 1 / (1 + exp(-in[2])). out[0] may be in[0]. dim[0] = n. */
+  EMEL_OP_ADD = 11,
+  EMEL_OP_COUNT = 12
 };
 
 /* The op works on the batch's n_outputs gathered rows instead of its n_tokens tokens (O for T above). */

@@ -175,6 +175,40 @@ void digest_attention(const emel::Kernels& kernels, emel_pool* pool, const Atten
   report(c.name, c.head_dim, c.n_past, c.n_tokens, plan.run(inputs, 3, out, q_width * 4, c.n_past, c.n_tokens));
 }
 
+void digest_sums(const emel::Kernels& kernels, emel_pool* pool, uint32_t n) {
+  SmallPlan plan(kernels, pool, n);
+  const uint64_t x = plan.place(n * 4);
+  const uint64_t y = plan.place(n * 4);
+  const uint64_t gate = plan.place(4);
+  const uint64_t out = plan.place(n * 4);
+  emel_op& add = plan.add(EMEL_OP_ADD);
+  add.in[0] = x;
+  add.in[1] = y;
+  add.in[2] = gate;
+  add.out[0] = out;
+  add.dim[0] = n;
+  add.param[0] = 0.22f;
+  emel_op& norm = plan.add(EMEL_OP_RMS_NORM);
+  norm.in[0] = out;
+  norm.in[1] = y;
+  norm.out[0] = x;
+  norm.weight[0] = plan.vector(n);
+  norm.dim[0] = n;
+  norm.param[0] = 1e-5f;
+  norm.param[1] = 0.7f;
+  const uint64_t inputs[3][2] = {{x, n}, {y, n}, {gate, 1}};
+  report("add", n, 0, 0, plan.run(inputs, 3, out, n * 4, 0, 5));
+  report("norm_of_scaled", n, 0, 0, plan.run(inputs, 3, x, n * 4, 0, 5));
+}
+
+void digest_adjust(const emel::Kernels& kernels, size_t n, float cap) {
+  Random random{n};
+  Bytes x(n * 4);
+  for (size_t i = 0; i < n; ++i) x.floats()[i] = random.value() * 40.0f;
+  kernels.adjust(x.floats(), n, 0.3f, cap);
+  report("adjust", n, cap == 0.0f ? 0 : 1, 0, fnv1a(x.data, n * 4));
+}
+
 void digest_yarn() {
   emel_yarn yarn{1e6, 4.0, 32768.0, 32.0, 1.0, 128, 0};
   double out[65];
@@ -213,6 +247,12 @@ void digest_gated(const emel::Kernels& kernels, emel_pool* pool, uint32_t activa
 
 void digest_operations(const emel::Kernels& kernels, emel_pool* pool) {
   digest_yarn();
+  constexpr uint32_t kWidths[] = {1, 16, 37, 100};
+  for (const uint32_t n : kWidths) {
+    digest_sums(kernels, pool, n);
+    digest_adjust(kernels, n, 0.0f);
+    digest_adjust(kernels, n, 5.0f);
+  }
   for (uint32_t activation = 0; activation < emel::kActivations; ++activation) {
     digest_gated(kernels, pool, activation, true, 80);
     digest_gated(kernels, pool, activation, true, 19);

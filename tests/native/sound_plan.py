@@ -55,6 +55,7 @@ class SoundPlan(SmallPlan):
         self.add(OpKind.ATTENTION, in_=[q, scratch], out=[out], dim=[*heads, 0], param=[0.25])
         self.add(OpKind.QUANTIZE, in_=[out], out=[quantized], dim=[WIDTH])
         self.add(OpKind.GATED, in_=[out, x], out=[gated, quantized], dim=[WIDTH, 0])
+        self.add(OpKind.ADD, in_=[x, out, table], out=[x], dim=[WIDTH], param=[1.0])
         self.add(OpKind.GATHER, in_=[gated], out=[gathered], dim=[WIDTH])
         self.add(
             OpKind.MATMUL,

@@ -56,7 +56,7 @@ def test_the_plan_that_is_damaged_is_sound(plan: SoundPlan, pool: LanePool) -> N
 # (record, field, index, value, status, text); texts end where the numbers of the plan begin.
 RECORDS: list[tuple[str, str, int | None, int, int, str]] = [
     ("EMBED", "kind", None, 0, UNSUPPORTED, "op 0 has unknown kind 0"),
-    ("EMBED", "kind", None, 11, UNSUPPORTED, "op 0 has unknown kind 11"),
+    ("EMBED", "kind", None, 99, UNSUPPORTED, "op 0 has unknown kind 99"),
     ("EMBED", "flags", None, 4, UNSUPPORTED, "flags is 4, allowed 3"),
     ("EMBED", "flags", None, 1, INVALID, "op 0 (kind 1): output rows flag is 1, allowed 0"),
     ("EMBED", "segment", None, 1, INVALID, "op 1 goes back to segment 0"),
@@ -133,6 +133,10 @@ RECORDS: list[tuple[str, str, int | None, int, int, str]] = [
     ("GATED", "in_", 1, 8, OUT_OF_BOUNDS, "in[1] is 8, allowed 64"),
     ("GATED", "out", 0, 1 << 40, OUT_OF_BOUNDS, "out[0] is"),
     ("GATED", "out", 1, 1 << 40, OUT_OF_BOUNDS, "out[1] is"),
+    ("ADD", "dim", 0, 0, INVALID, "dim[0] is 0"),
+    *[("ADD", "in_", i, NONE, OUT_OF_BOUNDS, f"in[{i}] is") for i in range(2)],
+    ("ADD", "in_", 2, 8, OUT_OF_BOUNDS, "in[2] is 8, allowed 64"),
+    ("ADD", "out", 0, NONE, OUT_OF_BOUNDS, "out[0] is"),
     ("GATHER", "dim", 0, 0, INVALID, "dim[0] is 0"),
     ("GATHER", "in_", 0, NONE, OUT_OF_BOUNDS, "in[0] is"),
     ("GATHER", "out", 0, NONE, OUT_OF_BOUNDS, "out[0] is"),

@@ -65,12 +65,13 @@ void rms_norm(const NormArgs& a) {
   for (size_t row = a.row_begin; row < a.row_end; ++row) {
     float* x = a.x + row * a.n;
     const float* delta = a.delta == nullptr ? nullptr : a.delta + row * a.n;
+    const F32 delta_scale = f_set1(a.delta_scale == 0.0f ? 1.0f : a.delta_scale);
     F32 squares = f_zero();
     for (size_t i = 0; i < a.n; i += 16) {
       const int left = lanes_left(i, a.n);
       F32 v = load_left(x + i, left);
       if (delta != nullptr) {
-        v = f_add(v, load_left(delta + i, left));
+        v = f_fma(load_left(delta + i, left), delta_scale, v);
         store_left(x + i, v, left);
       }
       squares = f_fma(v, v, squares);

@@ -33,6 +33,19 @@ struct NormArgs {
   int32_t layer;
   int32_t* bad_layer;  // (n_rows,) of these rows' tokens, through token_rows when given
   const int32_t* token_rows;
+  float delta_scale;  // delta is multiplied by it; 0 stands for 1
+};
+
+// out = x + scale * delta, times 1 / (1 + exp(-gate)) of the row unless gate is nullptr.
+struct AddArgs {
+  const float* x;  // (n_rows, n)
+  const float* delta;
+  const float* gate;  // (n_rows,)
+  float* out;
+  size_t n;
+  size_t row_begin;
+  size_t row_end;
+  float scale;
 };
 
 // Elementwise into blocks of 32: item i is block i % n_blocks of row i / n_blocks.
@@ -118,6 +131,9 @@ struct Kernels {
   // into out.
   void (*attention_join)(const float* partial, size_t chunk_stride, size_t n_chunks, size_t head_dim,
                          const float* sink, float* out, float* scratch);
+  // x * scale, then cap * tanh(x / cap) unless cap is 0, in place.
+  void (*adjust)(float* x, size_t n, float scale, float cap);
+  void (*add)(const AddArgs&);
   // Lowest index of the largest value; -1 when any value is not finite.
   int32_t (*argmax)(const float* values, size_t n);
   // Largest value, for the sampler.

@@ -10,6 +10,7 @@
 #include "kernels/matmul.h"
 #include "kernels/rope.h"
 #include "kernels/attention.h"
+#include "kernels/stream.h"
 #include "kernels/reduce.h"
 #include "kernels/roofline.h"
 // clang-format on
@@ -52,6 +53,8 @@ constexpr Kernels all_kernels() {
   k.attention = attention;
   k.attention_chunk = attention_chunk;
   k.attention_join = attention_join;
+  k.adjust = adjust;
+  k.add = add;
   k.argmax = argmax;
   k.largest = largest;
 #if defined(EMEL_HAS_PEAKS)

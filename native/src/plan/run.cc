@@ -100,11 +100,22 @@ void run_rms_norm(const OpRun& r) {
   a.layer = static_cast<int32_t>(r.op.layer);
   a.bad_layer = r.batch().bad_layer;
   a.token_rows = r.outputs() ? r.batch().output_rows : nullptr;
+  a.delta_scale = r.op.param[1];
   r.kernels().rms_norm(a);
 }
 
 // Below this many multiply-adds per lane a second lane costs more than it brings.
 constexpr size_t kLeastWork = 32 * 1024;
+
+// The slice's results, scaled and capped where the record asks for it.
+void adjust_results(const OpRun& r, const MatmulArgs& a) {
+  const float scale = r.op.param[0] == 0.0f ? 1.0f : r.op.param[0];
+  const float cap = r.op.param[1];
+  if (scale == 1.0f && cap == 0.0f) return;
+  const size_t begin = a.group_begin * kRowsPerGroup;
+  const size_t end = a.group_end * kRowsPerGroup < a.rows ? a.group_end * kRowsPerGroup : a.rows;
+  for (size_t t = 0; t < a.n_tokens; ++t) r.kernels().adjust(a.out + t * a.out_stride + begin, end - begin, scale, cap);
+}
 
 void run_matmul(const OpRun& r) {
   const size_t cols = r.op.dim[0];
@@ -136,6 +147,7 @@ void run_matmul(const OpRun& r) {
     a.cols = cols;
     a.n_tokens = n_tokens;
     r.kernels().matmul[weight.type](a);
+    adjust_results(r, a);
   }
 }
 
@@ -291,6 +303,20 @@ void run_blocks(const OpRun& r, bool gated) {
   }
 }
 
+void run_add(const OpRun& r) {
+  const Slice rows = slice_of(r.n_rows(), r.lane);
+  AddArgs a{};
+  a.x = r.floats(r.op.in[0]);
+  a.delta = r.floats(r.op.in[1]);
+  a.gate = r.floats(r.op.in[2]);
+  a.out = r.floats(r.op.out[0]);
+  a.n = r.op.dim[0];
+  a.row_begin = rows.begin;
+  a.row_end = rows.end;
+  a.scale = r.op.param[0];
+  r.kernels().add(a);
+}
+
 void run_gather(const OpRun& r) {
   const size_t n = r.op.dim[0];
   const Slice rows = slice_of(r.batch().n_outputs, r.lane);
@@ -328,6 +354,8 @@ void run_op(const OpRun& r, std::atomic<uint32_t>& next) {
       return run_blocks(r, true);
     case EMEL_OP_GATHER:
       return run_gather(r);
+    case EMEL_OP_ADD:
+      return run_add(r);
     default:
       return run_argmax(r);
   }

@@ -208,6 +208,15 @@ void check_gather(OpCheck& c) {
   c.buffer("out[0]", c.op.out[0], c.plan.desc.max_outputs, uint64_t{n} * 4);
 }
 
+void check_add(OpCheck& c) {
+  const uint32_t n = c.op.dim[0];
+  c.dim("dim[0]", n, kMaxDim);
+  c.floats("in[0]", c.op.in[0], n);
+  c.floats("in[1]", c.op.in[1], n);
+  c.optional_floats("in[2]", c.op.in[2], 1);
+  c.floats("out[0]", c.op.out[0], n);
+}
+
 void check_argmax(OpCheck& c) {
   if (c.op.dim[0] != c.plan.desc.n_vocab) {
     c.refuse(EMEL_INVALID_ARGUMENT, "dim[0]", c.op.dim[0], c.plan.desc.n_vocab);
@@ -248,6 +257,9 @@ emel_status check_op(const emel_plan& plan, const emel_op& op, uint64_t index) {
       break;
     case EMEL_OP_ARGMAX:
       check_argmax(c);
+      break;
+    case EMEL_OP_ADD:
+      check_add(c);
       break;
     default:
       return fail(EMEL_UNSUPPORTED, "plan: op %llu has unknown kind %u", static_cast<Size>(index), op.kind);

@@ -49,9 +49,10 @@ class OpKind(IntEnum):
     GATED = 8
     GATHER = 9
     ARGMAX = 10
+    ADD = 11
 
 
-OP_COUNT = 11
+OP_COUNT = 12
 
 
 class Roof(IntEnum):

@@ -132,11 +132,28 @@ class GraphBuilder:
         )
         return out
 
-    def add(self, stream: Value, delta: Value) -> Value:
-        """The residual stream plus what a block adds to it; `stream` must not be read afterwards."""
+    def add(self, stream: Value, delta: Value, *, scale: float = 1.0, gate: Value | None = None) -> Value:
+        """The residual stream plus `scale` times what a block adds to it; `stream` must not be read afterwards.
+
+        `gate`: one value for each row, whose sigmoid delta is multiplied with (a shared expert's).
+        """
         _same_shape("add", stream, delta)
+        if gate is not None and (gate.rows, gate.width) != (stream.rows, 1):
+            raise GraphError(f"add: the gate is ({gate.rows.value}, {gate.width}), not ({stream.rows.value}, 1)")
+        if not scale:
+            raise GraphError("add: a scale of 0 adds nothing")
         out = self._value("stream", stream, stream.width)
-        self._operations.append(Add(stream=stream, delta=delta, out=out, layer=self.layer, segment=self._segment))
+        self._operations.append(
+            Add(
+                stream=stream,
+                delta=delta,
+                out=out,
+                scale=scale,
+                gate=gate,
+                layer=self.layer,
+                segment=self._segment,
+            )
+        )
         return out
 
     def rms_norm(self, x: Value, weight: Weight, epsilon: float) -> Value:
@@ -158,17 +175,28 @@ class GraphBuilder:
         """(rows of x, weight.rows) = weight . x + bias. Calls in a row that read one x become one job."""
         return self._linear(x, weight, bias, self._value("linear", x, weight.rows))
 
-    def logits(self, x: Value, weight: Weight, bias: Weight | None = None) -> Value:
-        """The linear that ends the graph: (n_outputs, n_vocab), outside the arena."""
-        return self._linear(x, weight, bias, self._value("logits", x, weight.rows, Form.LOGITS))
+    def logits(
+        self, x: Value, weight: Weight, bias: Weight | None = None, *, scale: float = 1.0, cap: float = 0.0
+    ) -> Value:
+        """The linear that ends the graph: (n_outputs, n_vocab), outside the arena.
 
-    def _linear(self, x: Value, weight: Weight, bias: Weight | None, out: Value) -> Value:
+        Logits y become y * scale, then cap * tanh(y / cap) unless the cap is 0.
+        """
+        if not scale:
+            raise GraphError("logits: a scale of 0 leaves nothing")
+        return self._linear(x, weight, bias, self._value("logits", x, weight.rows, Form.LOGITS), scale=scale, cap=cap)
+
+    def _linear(
+        self, x: Value, weight: Weight, bias: Weight | None, out: Value, *, scale: float = 1.0, cap: float = 0.0
+    ) -> Value:
         if weight.cols != x.width:
             raise GraphError(f"linear {weight.name!r} reads {weight.cols} values, its input has {x.width}")
         if bias is not None and bias.cols != weight.rows:
             raise GraphError(f"bias {bias.name!r} has {bias.cols} values, {weight.name!r} writes {weight.rows}")
         part = Part(out=out, weight=weight, bias=bias)
-        self._operations.append(Linear(x=x, parts=(part,), layer=self.layer, segment=self._segment))
+        self._operations.append(
+            Linear(x=x, parts=(part,), scale=scale, cap=cap, layer=self.layer, segment=self._segment)
+        )
         return out
 
     def rope_store(

@@ -33,10 +33,11 @@ def _fold_sums(operations: list[Operation]) -> list[Operation]:
         used = [pending.pop(value) for value in operation.inputs() if value in pending]
         if isinstance(operation, RmsNorm) and used and operation.delta is None:
             (add,) = used
-            folded.append(replace(operation, x=add.stream, delta=add.delta, total=add.out))
+            folded.append(replace(operation, x=add.stream, delta=add.delta, delta_scale=add.scale, total=add.out))
             continue
-        folded.extend(used)  # no norm reads them first: they stay, and the rule `is_fused` names them
-        if isinstance(operation, Add):
+        # No norm reads them first: they are made where they are wanted.
+        folded.extend(replace(add, segment=operation.segment) for add in used)
+        if isinstance(operation, Add) and operation.gate is None:
             pending[operation.out] = operation
         else:
             folded.append(operation)
@@ -58,6 +59,7 @@ def _can_join(first: Linear, second: Linear) -> bool:
     parts = first.parts + second.parts
     return (
         first.x == second.x
+        and (first.scale, first.cap, second.scale, second.cap) == (1.0, 0.0, 1.0, 0.0)
         and first.segment == second.segment
         and len(parts) <= MAX_PARTS
         and len({part.weight.type.is_quantized for part in parts}) == 1

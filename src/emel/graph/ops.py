@@ -142,15 +142,22 @@ class RopeTable(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Add(Operation):
-    """out = stream + delta; fused into the norm that reads the sum first."""
+    """out = stream + scale * delta; fused into the norm that reads the sum first.
+
+    With a `gate` (one value a row) delta is also multiplied by 1 / (1 + exp(-gate)); then no norm takes it over.
+    """
 
     stream: Value
     delta: Value
     out: Value
+    scale: float = 1.0
+    gate: Value | None = None
 
     def inputs(self) -> Iterator[Value]:  # noqa: D102
         yield self.stream
         yield self.delta
+        if self.gate is not None:
+            yield self.gate
 
     def outputs(self) -> Iterator[Value]:  # noqa: D102
         yield self.out
@@ -160,7 +167,7 @@ class Add(Operation):
 class RmsNorm(Operation):
     """out = t / sqrt(mean(t^2) + epsilon) * weight with t = x (https://arxiv.org/abs/1910.07467).
 
-    Fused: t = x + delta, kept as `total` in x's storage; the result also, or only, as `quantized`.
+    Fused: t = x + delta_scale * delta, kept as `total` in x's storage; the result also, or only, as `quantized`.
     """
 
     x: Value
@@ -169,6 +176,7 @@ class RmsNorm(Operation):
     out: Value | None = None
     quantized: Value | None = None
     delta: Value | None = None
+    delta_scale: float = 1.0
     total: Value | None = None
 
     def inputs(self) -> Iterator[Value]:  # noqa: D102
@@ -200,10 +208,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear(Operation):
-    """Matrices that read one x. Fused: up to four parts in one job, x quantised for block-type matrices."""
+    """Matrices that read one x. Fused: up to four parts in one job, x quantised for block-type matrices.
+
+    Results y become y * scale, then cap * tanh(y / cap) unless the cap is 0.
+    """
 
     x: Value
     parts: tuple[Part, ...]
+    scale: float = 1.0
+    cap: float = 0.0
 
     def inputs(self) -> Iterator[Value]:  # noqa: D102
         yield self.x

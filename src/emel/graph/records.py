@@ -12,6 +12,7 @@ from emel._native import abi
 from emel.graph.errors import GraphError
 from emel.graph.liveness import storages
 from emel.graph.ops import (
+    Add,
     Argmax,
     Attention,
     Embed,
@@ -135,6 +136,7 @@ def _fill_linear(record: abi.Op, operation: Linear, offsets: dict[int, int]) -> 
     record.in_[0] = offsets[operation.x.index]
     record.dim[0] = operation.x.width
     record.dim[1] = len(operation.parts)
+    record.param[0], record.param[1] = operation.scale, operation.cap
     for index, part in enumerate(operation.parts):
         record.out[index] = abi.LOGITS if part.out.form is Form.LOGITS else offsets[part.out.index]
         record.weight[index] = part.weight.index
@@ -183,7 +185,16 @@ def _fill_rowwise(record: abi.Op, operation: Operation, offsets: dict[int, int])
             record.in_[1] = offsets[operation.delta.index]
         record.weight[0] = operation.weight.index
         record.dim[0] = operation.x.width
-        record.param[0] = operation.epsilon
+        record.param[0], record.param[1] = operation.epsilon, operation.delta_scale
+    elif isinstance(operation, Add):
+        record.kind = abi.OpKind.ADD
+        record.in_[0] = offsets[operation.stream.index]
+        record.in_[1] = offsets[operation.delta.index]
+        if operation.gate is not None:
+            record.in_[2] = offsets[operation.gate.index]
+        record.out[0] = offsets[operation.out.index]
+        record.dim[0] = operation.stream.width
+        record.param[0] = operation.scale
     elif isinstance(operation, Gated):
         record.kind = abi.OpKind.GATED
         record.in_[0] = offsets[operation.gate.index]

@@ -193,10 +193,8 @@ def ends_in_logits(graph: Graph) -> Iterator[str]:
 
 
 def is_fused(graph: Graph) -> Iterator[str]:
-    """No addition is left, and a sum is made only together with its addend."""
+    """A norm makes a sum only together with its addend."""
     for where, operation in _numbered(graph):
-        if isinstance(operation, Add):
-            yield f"{where}: the sum {operation.out.name} is not read by a norm right after it is made"
         if isinstance(operation, RmsNorm) and (operation.delta is None) != (operation.total is None):
             yield f"{where} has an addend or a total without the other"
 
@@ -299,4 +297,7 @@ def _widths(operation: Operation) -> Iterator[tuple[str, int, int]]:
         yield from ((sinks.name, sinks.cols, operation.heads.n_heads) for sinks in operation.weights())
     elif not isinstance(operation, Embed | RopeTable | Linear | Argmax):
         operands = [*operation.inputs(), *operation.outputs()]
+        if isinstance(operation, Add) and operation.gate is not None:
+            operands.remove(operation.gate)
+            yield operation.gate.name, operation.gate.width, 1
         yield from ((value.name, value.width, operands[0].width) for value in operands)

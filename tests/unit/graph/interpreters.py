@@ -56,6 +56,16 @@ def rms_norm(x: Array, weight: Array, epsilon: float) -> Array:
     return (x / np.sqrt(mean + np.float32(epsilon)) * weight).astype(np.float32)
 
 
+def add(stream: Array, delta: Array, scale: float, gate: Array | None) -> Array:
+    by = np.float32(scale) if gate is None else np.float32(scale) / (1 + np.exp(-gate))
+    return (stream + by * delta).astype(np.float32)
+
+
+def adjusted(y: Array, scale: float, cap: float) -> Array:
+    y = y * np.float32(scale)
+    return np.tanh(y / np.float32(cap)) * np.float32(cap) if cap else y
+
+
 def linear(x: Array, weight: Array, bias: Array | None) -> Array:
     rows = [np.array([np.dot(row, w) for w in weight], np.float32) for row in x]  # never depends on the batch
     out = np.array(rows, np.float32).reshape(len(x), len(weight))
@@ -142,14 +152,15 @@ def run_graph(graph: Graph, weights: list[Array], step: Step) -> Array:
         elif isinstance(op, ops.RopeTable):
             values[op.out.index] = rope_table(step, weights[op.frequencies.index], np.float32(op.magnitude))
         elif isinstance(op, ops.Add):
-            values[op.out.index] = read[0] + read[1]
+            values[op.out.index] = add(*read[:2], op.scale, read[2] if len(read) > 2 else None)
         elif isinstance(op, ops.RmsNorm):
             assert op.out is not None
             values[op.out.index] = rms_norm(read[0], weights[op.weight.index][0], op.epsilon)
         elif isinstance(op, ops.Linear):
             (part,) = op.parts
             bias = None if part.bias is None else weights[part.bias.index]
-            values[part.out.index] = logits = linear(read[0], weights[part.weight.index], bias)
+            out = linear(read[0], weights[part.weight.index], bias)
+            values[part.out.index] = logits = adjusted(out, op.scale, op.cap)
         elif isinstance(op, ops.RopeStore):
             norms = [None if norm is None else weights[norm.index][0] for norm in (op.q_norm, op.k_norm)]
             table = read[3] if len(read) > 3 else None
@@ -243,7 +254,7 @@ def _run_record(  # noqa: PLR0912, PLR0915 - a branch for each kind
     elif r.kind == abi.OpKind.RMS_NORM:
         x = arena.f32(r.in_[0], n_rows, n)
         if r.in_[1] != abi.NONE:
-            x += arena.f32(r.in_[1], n_rows, n)
+            x[:] = add(x, arena.f32(r.in_[1], n_rows, n), r.param[1], None)
         outs = _blank_both(r, arena, n_rows, n)
         _write(outs, rms_norm(x, weights[r.weight[0]][0], r.param[0]))
     elif r.kind == abi.OpKind.MATMUL:
@@ -259,7 +270,7 @@ def _run_record(  # noqa: PLR0912, PLR0915 - a branch for each kind
         x = (arena.quantized if kinds.pop() else arena.f32)(r.in_[0], n_rows, n).copy()
         for (part, w), out in zip(parts, outs, strict=True):
             bias = None if r.weight[4 + part] == abi.NO_WEIGHT else weights[r.weight[4 + part]]
-            out[:] = linear(x, w, bias)
+            out[:] = adjusted(linear(x, w, bias), r.param[0], r.param[1])
             if r.out[part] == abi.LOGITS:
                 logits.append(out)
     elif r.kind == abi.OpKind.ROPE_STORE:
@@ -288,6 +299,10 @@ def _run_record(  # noqa: PLR0912, PLR0915 - a branch for each kind
         outs = _blank_both(r, arena, n_rows, n)
         up = None if r.in_[1] == abi.NONE else arena.f32(r.in_[1], n_rows, n)
         _write(outs, gated(ops.Activation(r.dim[1]), arena.f32(r.in_[0], n_rows, n), up))
+    elif r.kind == abi.OpKind.ADD:
+        gate = None if r.in_[2] == abi.NONE else arena.f32(r.in_[2], n_rows, 1)
+        total = add(arena.f32(r.in_[0], n_rows, n), arena.f32(r.in_[1], n_rows, n), r.param[0], gate)
+        arena.blank(arena.f32(r.out[0], n_rows, n))[:] = total
     elif r.kind == abi.OpKind.GATHER:
         out = arena.blank(arena.f32(r.out[0], len(step.output_rows), n))
         out[:] = arena.f32(r.in_[0], n_rows, n)[step.output_rows]

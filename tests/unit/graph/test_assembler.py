@@ -78,7 +78,7 @@ def test_assembler_fails_with_one_error_and_takes_the_next(build, message: str) 
 
 def test_assembler_validates_what_fusing_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembler, "fuse", lambda graph: graph)
-    with pytest.raises(GraphError, match="breaks the rule 'is_fused'"):
+    with pytest.raises(GraphError, match="breaks the rule 'has_parts_of_one_kind'"):
         assemble(Tiny().build, CAPACITY, sizes=FakeSizes())
 
 

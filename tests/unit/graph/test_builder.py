@@ -40,6 +40,12 @@ def test_builder_refuses_operands_that_do_not_fit(builder: GraphBuilder) -> None
         builder.rms_norm(x, builder.vector("b", 3), 1e-5)
     with pytest.raises(GraphError, match=r"add of \(tokens, 16\) and \(tokens, 8\): shapes must be equal"):
         builder.add(x, narrow)
+    with pytest.raises(GraphError, match=r"add: the gate is \(tokens, 8\), not \(tokens, 1\)"):
+        builder.add(x, x, gate=narrow)
+    with pytest.raises(GraphError, match="add: a scale of 0 adds nothing"):
+        builder.add(x, x, scale=0)
+    with pytest.raises(GraphError, match="logits: a scale of 0 leaves nothing"):
+        builder.logits(x, builder.matrix("e", 10, 16, F32), scale=0)
     with pytest.raises(GraphError, match=r"gated of \(tokens, 16\) and \(outputs, 16\)"):
         builder.gated(x, builder.gather(x))
     with pytest.raises(GraphError, match="rope_table: the magnitude is 0, it must be positive"):

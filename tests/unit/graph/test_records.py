@@ -42,6 +42,12 @@ TINIES = st.builds(
     activation=st.sampled_from([Activation.SILU, Activation.GELU_TANH, Activation.GELU_ERF]),
     has_gate=st.booleans(),
     magnitude=st.sampled_from([1.0, 1.25]),
+    residual_scale=st.sampled_from([1.0, 0.25]),
+    logit_scale=st.sampled_from([1.0, 0.125]),
+    logit_cap=st.sampled_from([0.0, 3.0]),
+    norms_results=st.booleans(),
+    norms_inputs=st.booleans(),
+    has_shared_gate=st.booleans(),
     window=st.integers(0, 4),
     is_causal=st.booleans(),
     cap=st.sampled_from([0.0, 5.0]),
@@ -166,3 +172,24 @@ def replace_writes(access: Access) -> Access:
 def test_unmet_never_marks_the_last_operation() -> None:
     assert list(unmet([Access((), (span(0, 64),))])) == []
     assert not assemble_tiny(replace(Tiny(), n_layers=1)).records[-1].flags & abi.OpFlag.NO_BARRIER
+
+
+def test_records_of_norms_behind_the_blocks_are_one_each() -> None:
+    """Gemma's layer: what attention and feed-forward give is normed, and the next norm adds it to the stream."""
+    assembly = assemble_tiny(Tiny(n_layers=2, norms_results=True))
+    assert kinds(assembly, 1) == [
+        *("RMS_NORM", "MATMUL", "ROPE_STORE", "ATTENTION", "QUANTIZE", "MATMUL", "RMS_NORM"),
+        *("RMS_NORM", "MATMUL", "GATED", "MATMUL", "RMS_NORM"),
+    ]
+    first, after_attention, sum_, *_ = (r for r in assembly.records if r.kind == abi.OpKind.RMS_NORM)
+    assert first.in_[1] == after_attention.in_[1] == abi.NONE
+    assert (sum_.in_[0], sum_.in_[1]) == (first.in_[0], after_attention.out[0])
+
+
+def test_records_without_norms_before_the_blocks_add_to_the_stream_themselves() -> None:
+    """OLMo 2's layer: matrices read the stream, so that no norm can take the sum over."""
+    assembly = assemble_tiny(Tiny(n_layers=2, norms_results=True, norms_inputs=False))
+    assert kinds(assembly, 1) == [
+        *("QUANTIZE", "MATMUL", "ROPE_STORE", "ATTENTION", "QUANTIZE", "MATMUL", "RMS_NORM", "ADD"),
+        *("QUANTIZE", "MATMUL", "GATED", "MATMUL", "RMS_NORM"),
+    ]

@@ -42,6 +42,12 @@ class Tiny:
     activation: Activation = Activation.SILU
     has_gate: bool = True
     magnitude: float = 1.0
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_cap: float = 0.0
+    norms_results: bool = False  # of attention and feed-forward, before they are added
+    norms_inputs: bool = True
+    has_shared_gate: bool = False  # of the feed-forward
     window: int = 0
     is_causal: bool = True
     cap: float = 0.0
@@ -58,9 +64,15 @@ class Tiny:
             bias = b.vector(f"{name}.bias", rows) if self.has_bias else None
             return b.linear(x_, b.matrix(name, rows, x_.width, type_), bias)
 
+        def norm_result(x_, which):  # type: ignore[no-untyped-def]
+            return b.rms_norm(x_, b.vector(f"{layer}.norm{which}", self.d_model), 1e-5) if self.norms_results else x_
+
+        def norm_input(x_, which):  # type: ignore[no-untyped-def]
+            return b.rms_norm(x_, b.vector(f"{layer}.norm{which}", self.d_model), 1e-5) if self.norms_inputs else x_
+
         for layer in range(self.n_layers):
             b.begin_layer()
-            h = b.rms_norm(x, b.vector(f"{layer}.norm1", self.d_model), 1e-5)
+            h = norm_input(x, 1)
             q = linear(h, f"{layer}.q", heads.q_width, q_type)
             k = linear(h, f"{layer}.k", heads.kv_width, k_type)
             v = linear(h, f"{layer}.v", heads.kv_width, v_type)
@@ -87,17 +99,20 @@ class Tiny:
             )
             if layer == self.n_layers - 1 and self.gathers:
                 x, a = b.gather(x), b.gather(a)
-            x = b.add(x, linear(a, f"{layer}.o", self.d_model, o_type))
-            h = b.rms_norm(x, b.vector(f"{layer}.norm2", self.d_model), 1e-5)
+            x = b.add(x, norm_result(linear(a, f"{layer}.o", self.d_model, o_type), 3), scale=self.residual_scale)
+            h = norm_input(x, 2)
             gate = linear(h, f"{layer}.gate", self.d_ff, gate_type)
             up = linear(h, f"{layer}.up", self.d_ff, up_type) if self.has_gate else None
-            x = b.add(x, linear(b.gated(gate, up, self.activation), f"{layer}.down", self.d_model, down_type))
+            down = linear(b.gated(gate, up, self.activation), f"{layer}.down", self.d_model, down_type)
+            shared = b.linear(h, b.matrix(f"{layer}.shared", 1, self.d_model, F32)) if self.has_shared_gate else None
+            x = b.add(x, norm_result(down, 4), scale=self.residual_scale, gate=shared)
         b.end_layers()
         h = b.rms_norm(x, b.vector("norm", self.d_model), 1e-5)
         if not self.gathers:
             h = b.gather(h)
         name = "embedding" if self.is_tied else "output"
-        b.argmax(b.logits(h, b.matrix(name, self.n_vocab, self.d_model, embed_type)))
+        output = b.matrix(name, self.n_vocab, self.d_model, embed_type)
+        b.argmax(b.logits(h, output, scale=self.logit_scale, cap=self.logit_cap))
         return b.finish()
 
 
@@ -111,7 +126,7 @@ def raw_weights(graph: Graph, seed: int = 0) -> dict[str, bytes]:
             continue
         scale = 1.0 if not weight.is_packed else 0.5 / np.sqrt(weight.cols)
         values = (rng.standard_normal((weight.rows, weight.cols)) * scale).astype(np.float32)
-        if weight.name.endswith(("norm", "norm1", "norm2")):
+        if weight.name.endswith(("norm", "norm1", "norm2", "norm3", "norm4")):
             values = 1.0 + 0.1 * values
         raw[weight.name] = gguf.quants.quantize(values, gguf.GGMLQuantizationType(int(weight.type))).tobytes()
     return raw
