@@ -112,8 +112,7 @@ class KvCache:
     def fork(self, parent: int) -> int:
         """A new sequence with the same tokens, sharing all blocks; CacheFullError when no row is free."""
         state = self._state(parent)
-        blocks = state.blocks[: blocks_for(state.n_tokens)]
-        return self._open(SequenceState(state.n_tokens, blocks, state.stored.copy(), state.is_private))
+        return self._open(SequenceState(state.n_tokens, state.blocks.copy(), state.stored.copy(), state.is_private))
 
     def close_sequence(self, sequence: int) -> None:
         """Gives the sequence's blocks and row back; CacheError when it is not open."""
@@ -124,12 +123,15 @@ class KvCache:
     def repair(self, held: Collection[int]) -> None:
         """Makes rows and blocks agree again after an interrupt in the midst of a change: exactly `held` are open then.
 
-        A sequence may keep more room than it asked for.
+        A reservation that was cut off may count as made: roll back what was not computed.
         """
         self._sequences = [
             (state or SequenceState()) if sequence in held else None for sequence, state in enumerate(self._sequences)
         ]
         for sequence, state in self._open_sequences():
+            # What lies behind the tokens may be shared, and the next token would be written there.
+            del state.blocks[blocks_for(state.n_tokens) :]
+            del state.stored[state.n_tokens // KV_BLOCK :]
             self._table.write(sequence, 0, state.blocks)
         self.prefixes.repair([state.blocks for _, state in self._open_sequences()])
 
@@ -241,15 +243,17 @@ class KvCache:
         The rest is the caller's to reserve and compute, at least one token. With `reuse` off it finds nothing and
         publishes nothing. CacheFullError when no row is free or the prompt exceeds the context.
         """
-        if len(token_ids) > self.n_ctx:
-            raise CacheFullError(f"a prompt of {len(token_ids)} tokens exceeds the context of {self.n_ctx}")
+        self.check_prompt(token_ids)
         found = self.find(token_ids) if reuse else []
         sequence = self.open_on(found, is_private=not reuse)
         if reuse:
-            self.counters.n_lookups += 1
-            self.counters.n_hits += bool(found)
-            self.counters.n_tokens_reused += len(found) * KV_BLOCK
+            self.counters.add_lookup(len(found) * KV_BLOCK)
         return sequence, len(found) * KV_BLOCK
+
+    def check_prompt(self, token_ids: Sequence[int]) -> None:
+        """CacheFullError when no sequence could hold the prompt."""
+        if len(token_ids) > self.n_ctx:
+            raise CacheFullError(f"a prompt of {len(token_ids)} tokens exceeds the context of {self.n_ctx}")
 
     def open_on(self, chain: Sequence[StoredBlock], *, is_private: bool = False) -> int:
         """A new sequence that begins with a chain of stored blocks, as `find` gave it; CacheFullError."""

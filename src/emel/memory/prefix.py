@@ -49,6 +49,12 @@ class PrefixCounters:
     n_published: int = 0  # blocks
     n_evicted: int = 0  # blocks
 
+    def add_lookup(self, n_tokens: int) -> None:
+        """Counts a sequence that was opened with a prompt, and found `n_tokens` of it."""
+        self.n_lookups += 1
+        self.n_hits += n_tokens > 0
+        self.n_tokens_reused += n_tokens
+
 
 def full_block_ids(token_ids: Sequence[int]) -> list[bytes]:
     """The bytes of the ids of each full block of 16 tokens; CacheError for ids that are not int32."""

@@ -70,7 +70,8 @@ class CacheModel:
                 self.forget(sequence)
         for sequence, tokens in self.tokens.items():
             n_extra = self.cache.n_tokens(sequence) - len(tokens)
-            self.cache.rollback(sequence, max(n_extra, 0))
+            if n_extra > 0:
+                self.cache.rollback(sequence, n_extra)
             del tokens[self.cache.n_tokens(sequence) :]
 
     def check(self) -> None:
@@ -79,7 +80,7 @@ class CacheModel:
         blocks = {sequence: cache.blocks(sequence) for sequence in self.tokens}
         for sequence, tokens in self.tokens.items():
             assert cache.n_tokens(sequence) == len(tokens) <= cache.n_ctx
-            assert len(blocks[sequence]) >= blocks_for(len(tokens))
+            assert len(blocks[sequence]) == blocks_for(len(tokens))
             assert table_row(cache, sequence, len(blocks[sequence])) == list(blocks[sequence])
             assert holds(cache, sequence, tokens), f"sequence {sequence} lost what was computed"
         users = Counter(block for each in blocks.values() for block in each)

@@ -20,7 +20,7 @@ from unit.memory.model_of_cache import CacheModel
 from unit.memory.written import make_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import FrameType
     from typing import Any
 
@@ -227,3 +227,81 @@ def test_cache_survives_an_interrupt_before_any_line(seed: int) -> None:
     cache.close()
     assert n_interrupts > 20
     assert cache.counters.n_hits > 5
+
+
+def prepared() -> CacheModel:
+    """Three sequences: 0 and 1 share two published blocks and a partial one, 2 has the same tokens in its own blocks.
+
+    Two more chains are idle, and three blocks are free.
+    """
+    model = CacheModel(make_cache(N_CTX, MAX_SEQUENCES, 12))
+    kinds = {kind: [kind] * 16 for kind in range(1, 4)}
+    for first in (2, 3):
+        model.open([first], reuse=True)
+        model.extend_all({0: [*kinds[first], 0]})
+        model.cache.publish(0, model.tokens[0])
+        model.close(0)
+    model.open([0], reuse=True)
+    model.extend_all({0: [*kinds[1], *kinds[2], 5]})
+    model.fork(0)
+    model.open([0], reuse=False)
+    model.extend_all({2: [*kinds[1], *kinds[2], 5]})
+    model.close(2)
+    model.open([0], reuse=True)
+    model.extend_all({2: [*kinds[1], *kinds[2], 5]})
+    model.cache.publish(0, model.tokens[0])
+    return model
+
+
+CHANGES: Mapping[str, Callable[[CacheModel], object]] = {
+    "copy a shared tail": lambda model: model.extend_all({0: [6]}),
+    "grow past what is free": lambda model: (
+        model.cache.reserve_all([(0, 30), (1, 20)]), model.cache.rollback(0, 30), model.cache.rollback(1, 20)
+    ),
+    "publish what is stored": lambda model: model.cache.publish(2, model.tokens[2]),
+    "publish what a twin published": lambda model: model.cache.publish(1, model.tokens[1]),
+    "fork": lambda model: model.fork(0),
+    "open on a prefix": lambda model: model.open([*[2] * 16, 1], reuse=True),
+    "roll back into a shared block": lambda model: (model.rollback(0, 10), model.extend_all({0: [8]})),
+    "roll back to nothing": lambda model: model.rollback(1, 100),
+    "close": lambda model: model.close(0),
+    "write a published block": lambda model: (
+        model.close(1), model.rollback(0, 20), model.extend_all({0: [9]}), model.cache.publish(0, model.tokens[0])
+    ),
+    "evict": lambda model: model.cache.prefixes.clear(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_cache_survives_an_interrupt_before_each_line_of_a_change(name: str) -> None:
+    """The n-th line is cut off for n = 1, 2, 3 ... until one run passes; each cut cache then goes on as usual."""
+    for n in range(1, 1000):
+        model = prepared()
+        held = set(model.tokens)
+        try:
+            with InterruptAt(n):
+                CHANGES[name](model)
+        except Interrupt:
+            model.recover(held)
+        else:
+            break
+        model.check()
+        model.check_chains()
+        for sequence in [*model.tokens]:
+            model.extend_all({sequence: [3] * min(18, model.cache.room(sequence))})
+            model.cache.publish(sequence, model.tokens[sequence])
+            model.check()
+        for sequence in [*model.tokens]:
+            model.rollback(sequence, 17)
+            model.close(sequence)
+            model.check()
+        while model.cache.prefixes.n_idle:
+            model.cache.pool.release(model.cache.prefixes.allocate(model.cache.pool.n_free + 1))
+            model.check()
+        model.end()
+        model.cache.close()
+    assert 3 < n < 999
+    model.check()
+    model.check_chains()
+    model.end()
+    model.cache.close()

@@ -1,0 +1,221 @@
+"""HybridCache: a KV cache and a recurrent state for each of its sequences. Every operation does both or neither.
+
+1. Blocks can forget tokens, states cannot. `checkpoint` copies a sequence's state at the border of its last published
+   block; a prompt is found as far as the last block that has a checkpoint, and a rollback leads to a checkpoint or to
+   the start.
+2. Checkpoints take the slots that sequences leave. The least recently used one makes room; one whose block leaves the
+   store goes with it.
+3. To try tokens and take them back anywhere (speculation), fork the sequence and close the fork.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emel.kernel.sizes import KV_BLOCK
+from emel.memory.errors import CacheError, CacheFullError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from emel.memory.kv import KvCache
+    from emel.memory.prefix import StoredBlock
+    from emel.memory.recurrent import RecurrentSlots
+
+
+class HybridCache:
+    """Both memories of a model whose layers are of both kinds; it closes both. CacheError with too few slots."""
+
+    def __init__(self, kv: KvCache, slots: RecurrentSlots) -> None:
+        if slots.n_slots < kv.max_sequences:
+            raise CacheError(f"{slots.n_slots} recurrent states are too few for {kv.max_sequences} sequences")
+        self.kv = kv
+        self.slots = slots
+        self._slot_of: dict[int, int] = {}
+        self._checkpoints: dict[StoredBlock, int] = {}  # the least recently used first
+        kv.prefixes.on_drop = self._drop
+
+    @property
+    def n_checkpoints(self) -> int:
+        """States kept at block borders."""
+        return len(self._checkpoints)
+
+    def slot(self, sequence: int) -> int:
+        """The slot of a sequence's state."""
+        self.kv.n_tokens(sequence)  # refuses one that is not open
+        return self._slot_of[sequence]
+
+    # ---- sequences
+
+    def can_open(self) -> bool:
+        """Whether a sequence can be opened: each has a slot, so blocks' rows decide."""
+        return self.kv.can_open()
+
+    def open(self) -> int:
+        """A new, empty sequence; CacheFullError."""
+        return self._open_on([], is_private=False)
+
+    def fork(self, parent: int) -> int:
+        """A sequence with the same tokens: blocks shared, the state copied; CacheFullError."""
+        source = self.slot(parent)
+        child = self.kv.fork(parent)
+        try:
+            self._make_room()
+            self._slot_of[child] = self.slots.fork(source)
+        except BaseException:
+            self.kv.close_sequence(child)
+            raise
+        return child
+
+    def close_sequence(self, sequence: int) -> None:
+        """Gives blocks, row and state back; CacheError when it is not open."""
+        slot = self.slot(sequence)
+        self.kv.close_sequence(sequence)
+        del self._slot_of[sequence]
+        self.slots.close_slot(slot)
+
+    def repair(self, held: Collection[int]) -> None:
+        """As KvCache.repair; a held sequence whose blocks and state disagree starts from nothing again."""
+        self.kv.repair(held)
+        stored = {each.block: each for each in map(self.kv.prefixes.stored, self.kv.prefixes.blocks()) if each}
+        self._checkpoints = {each: slot for each, slot in self._checkpoints.items() if stored.get(each.block) is each}
+        self._slot_of = {sequence: slot for sequence, slot in self._slot_of.items() if sequence in held}
+        self.slots.repair([*self._slot_of.values(), *self._checkpoints.values()])
+        for sequence in held:
+            if sequence not in self._slot_of:
+                self._make_room()
+                self._slot_of[sequence] = self.slots.open()
+            if self.slots.n_tokens(self._slot_of[sequence]) != self.kv.n_tokens(sequence):
+                self.kv.rollback(sequence, self.kv.n_tokens(sequence))
+                self.slots.reset(self._slot_of[sequence])
+
+    # ---- tokens
+
+    def can_reserve_all(self, additions: Sequence[tuple[int, int]]) -> bool:
+        """As KvCache.can_reserve_all: a state has room for any number of tokens."""
+        return self.kv.can_reserve_all(additions)
+
+    def reserve_all(self, additions: Sequence[tuple[int, int]]) -> list[int]:
+        """As KvCache.reserve_all; the states count as so many tokens further."""
+        slots = [self.slot(sequence) for sequence, _ in additions]
+        firsts = self.kv.reserve_all(additions)
+        for slot, (_, n) in zip(slots, additions, strict=True):
+            self.slots.advance(slot, n)
+        return firsts
+
+    def can_rollback(self, sequence: int, n: int) -> bool:
+        """Whether the state before the last `n` tokens is known: nothing to forget, all of it, or a checkpoint."""
+        n_kept = self.kv.n_tokens(sequence) - n
+        return n >= 0 and (n == 0 or n_kept <= 0 or self._checkpoint_at(sequence, n_kept) is not None)
+
+    def rollback(self, sequence: int, n: int) -> None:
+        """Forgets the last `n` tokens; CacheError, and nothing forgotten, where no checkpoint is."""
+        if not self.can_rollback(sequence, n):
+            n_kept = self.kv.n_tokens(sequence) - n
+            raise CacheError(f"sequence {sequence} has no checkpoint at {n_kept} tokens: fork it before what may go")
+        slot, n_kept = self.slot(sequence), max(self.kv.n_tokens(sequence) - n, 0)
+        checkpoint = self._checkpoint_at(sequence, n_kept)
+        self.kv.rollback(sequence, n)
+        if checkpoint is not None:
+            self._touch(checkpoint)
+            self.slots.restore(slot, self._checkpoints[checkpoint])
+        elif n_kept == 0:
+            self.slots.reset(slot)
+
+    # ---- prefixes
+
+    def publish(self, sequence: int, token_ids: Sequence[int]) -> int:
+        """As KvCache.publish; what is published can be reused up to a checkpoint."""
+        return self.kv.publish(sequence, token_ids)
+
+    def can_checkpoint(self, sequence: int) -> bool:
+        """Whether the sequence ends with a published full block, and a slot can be had for its state."""
+        return self._last_stored(sequence) is not None and (self.slots.can_open() or bool(self._checkpoints))
+
+    def checkpoint(self, sequence: int) -> None:
+        """Keeps the sequence's state at this block border; CacheError elsewhere, CacheFullError without a slot."""
+        stored = self._last_stored(sequence)
+        if stored is None:
+            n = self.kv.n_tokens(sequence)
+            raise CacheError(
+                f"sequence {sequence} has {n} tokens: a checkpoint needs a published full block at its end"
+            )
+        if stored in self._checkpoints:
+            self._touch(stored)
+            return
+        if not self.can_checkpoint(sequence):
+            raise CacheFullError(f"all {self.slots.n_slots} recurrent states are in use by sequences")
+        self._make_room()
+        self._checkpoints[stored] = self.slots.fork(self.slot(sequence))
+
+    def match(self, token_ids: Sequence[int]) -> int:
+        """How many tokens of a prompt need not be computed. Changes nothing."""
+        return len(self._find(token_ids)) * KV_BLOCK
+
+    def open_with_prefix(self, token_ids: Sequence[int], *, reuse: bool = True) -> tuple[int, int]:
+        """As KvCache.open_with_prefix, as far as the last checkpoint."""
+        self.kv.check_prompt(token_ids)
+        found = self._find(token_ids) if reuse else []
+        sequence = self._open_on(found, is_private=not reuse)
+        if reuse:
+            self.kv.counters.add_lookup(len(found) * KV_BLOCK)
+        return sequence, len(found) * KV_BLOCK
+
+    def close(self) -> None:
+        """Gives all memory back; harmless when repeated."""
+        self.kv.close()
+        self.slots.close()
+
+    # ---- inside
+
+    def _find(self, token_ids: Sequence[int]) -> list[StoredBlock]:
+        found = self.kv.find(token_ids)
+        while found and found[-1] not in self._checkpoints:
+            found.pop()
+        return found
+
+    def _open_on(self, chain: Sequence[StoredBlock], *, is_private: bool) -> int:
+        sequence = self.kv.open_on(chain, is_private=is_private)
+        try:
+            self._slot_of[sequence] = self._copy_of(chain[-1]) if chain else self._fresh()
+        except BaseException:
+            self.kv.close_sequence(sequence)
+            raise
+        return sequence
+
+    def _fresh(self) -> int:
+        self._make_room()
+        return self.slots.open()
+
+    def _copy_of(self, stored: StoredBlock) -> int:
+        """A slot with a checkpoint's state: the checkpoint's own when it is the only one that can make room."""
+        self._touch(stored)
+        if not self.slots.can_open() and len(self._checkpoints) == 1:
+            return self._checkpoints.pop(stored)
+        self._make_room()
+        return self.slots.fork(self._checkpoints[stored])
+
+    def _make_room(self) -> None:
+        if not self.slots.can_open() and self._checkpoints:
+            self._drop(next(iter(self._checkpoints)))
+
+    def _touch(self, stored: StoredBlock) -> None:
+        self._checkpoints[stored] = self._checkpoints.pop(stored)
+
+    def _drop(self, stored: StoredBlock) -> None:
+        slot = self._checkpoints.pop(stored, None)
+        if slot is not None:
+            self.slots.close_slot(slot)
+
+    def _last_stored(self, sequence: int) -> StoredBlock | None:
+        return self._stored_at(sequence, self.kv.n_tokens(sequence))
+
+    def _checkpoint_at(self, sequence: int, n_tokens: int) -> StoredBlock | None:
+        stored = self._stored_at(sequence, n_tokens)
+        return stored if stored in self._checkpoints else None
+
+    def _stored_at(self, sequence: int, n_tokens: int) -> StoredBlock | None:
+        """What is stored of the block of a sequence that ends at a border after so many tokens."""
+        if n_tokens <= 0 or n_tokens % KV_BLOCK:
+            return None
+        return self.kv.prefixes.stored(self.kv.blocks(sequence)[n_tokens // KV_BLOCK - 1])
