@@ -36,7 +36,7 @@ def run_build_tool(*command: str | Path) -> None:
 
 @pytest.fixture(scope="session")
 def native_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build folder of the sources, with the library, its objects and the digest program up to date.
+    """A build folder of the sources, with the library, its objects and the programs of native/tests up to date.
 
     The folder the library under test lies in, else the one that installing leaves in the project, else a private one.
     """
@@ -48,7 +48,7 @@ def native_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "build.ninja").exists():
             run_build_tool("meson", "setup", "--native-file", "native/zig.ini", folder)
-        run_build_tool("ninja", "-C", folder, "native/emel_digest", "native/libemel.so")
+        run_build_tool("ninja", "-C", folder, "native/emel_digest", "native/libemel.so", "emel_lanes")
     return folder
 
 
