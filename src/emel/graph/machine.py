@@ -4,7 +4,8 @@
 2. Compute runs a batch, assembling anew when another graph, other weights or a larger batch is asked for; if that
    fails, the old reservation stays.
 3. ComputeReserved skips the assembler: the path of every token. It needs a reservation with the same weights.
-A rejected request leaves its reason in `context.error` and the state as it was.
+A rejected request leaves its reason in `context.error` and the state as it was. So does one that failed in a way nobody
+foresaw: UnknownGraphError. The processor is inline: driven by its asynchronous call, it ends within the same dispatch.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from emel.graph.assembler import Assemble, AssemblerContext, AssemblerMachine
-from emel.graph.errors import GraphError
-from emel.graph.lifecycle import Lifecycle
+from emel.graph.errors import GraphError, UnknownGraphError
 from emel.graph.plan import Plan
 from emel.graph.processor import Execute, ProcessorContext, ProcessorMachine
 from emel.sm import Machine, Row
+from emel.sm.policies import INLINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,6 +82,11 @@ class GraphContext:
     error: Exception | None = None
     execute: Execute | None = None  # the last event, sent again when the same batch comes again
 
+    def __post_init__(self) -> None:
+        if self.processor.scheduler is not INLINE:
+            policy = type(self.processor.scheduler).__name__
+            raise GraphError(f"the processor is under {policy}: a graph ends its runs itself and needs an inline one")
+
 
 def has_failed(context: GraphContext, _event: object) -> bool:
     """The last step left an error."""
@@ -124,17 +130,33 @@ def make_plan(context: GraphContext, event: Reserve | Compute) -> None:
 
 
 def run(context: GraphContext, event: Compute | ComputeReserved) -> None:
-    """Has the processor run the batch."""
+    """Has the processor run the batch; it is at rest, and its output there, before the task's result is read."""
     execute = context.execute
     if execute is None or execute.batch is not event.batch or execute.extract is not event.extract:
         assert context.plan is not None
         context.execute = execute = Execute(context.plan, event.batch, event.extract)
     try:
-        context.processor.dispatch(execute)
-    except BaseException:  # an interrupt left the processor between two states: another one takes its place
-        context.processor = ProcessorMachine(ProcessorContext(context.processor.context.pool, Lifecycle()))
-        raise
-    context.error = context.processor.context.error
+        is_accepted = context.processor.dispatch_async(execute).result()
+    except BaseException as error:
+        context.processor = _at_rest(context.processor)
+        if not isinstance(error, Exception):  # an interrupt
+            raise
+        context.error = UnknownGraphError(f"the run broke off with an error nobody foresaw: {error!r}")
+        context.error.__cause__ = error
+    else:
+        context.error = None if is_accepted else _reason(context.processor)
+
+
+def _at_rest(broken: ProcessorMachine) -> ProcessorMachine:
+    """Takes the place of a processor that an exception left between two states; its results are released."""
+    broken.context.lifecycle.release()
+    context = ProcessorContext(broken.context.pool, broken.context.lifecycle, n_runs=broken.context.n_runs)
+    return ProcessorMachine(context)
+
+
+def _reason(processor: ProcessorMachine) -> Exception:
+    """Why a run was not accepted."""
+    return processor.context.error or UnknownGraphError("the run failed and left no reason")
 
 
 def reject_unreserved(context: GraphContext, _event: object) -> None:

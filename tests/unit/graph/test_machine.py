@@ -6,18 +6,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from emel._native import NativeError, abi
-from emel.graph.errors import GraphError
+from emel.graph.errors import GraphError, UnknownGraphError
 from emel.graph.lifecycle import Lifecycle
 from emel.graph.machine import Compute, ComputeReserved, GraphContext, GraphMachine, Reserve, State
-from emel.graph.processor import ProcessorContext, ProcessorMachine
+from emel.graph.processor import Execute, ProcessorContext, ProcessorMachine
+from emel.graph.processor import State as ProcessorState
+from emel.sm.fifo import FifoPolicy
+from emel.sm.task import REJECTED
 from unit.graph.tiny import Tiny, pack_weights, raw_weights
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from emel.graph.batch import Batch
     from emel.graph.capacity import Capacity
     from emel.graph.ops import Graph
     from emel.kernel.packing import PackedWeights
     from emel.kernel.pool import LanePool
+    from emel.sm.task import Task
 
 
 @pytest.fixture
@@ -159,3 +165,121 @@ def test_machine_hands_the_results_to_extract(
     machine.dispatch(ComputeReserved(weights, one_token, lambda batch: taken.append(batch.argmax[0])))
     machine.dispatch(ComputeReserved(weights, one_token))
     assert taken == [one_token.argmax[0]]
+
+
+class WatchedProcessor(ProcessorMachine):
+    """Calls `look` between the asynchronous dispatch and the reading of its result."""
+
+    look: Callable[[], None]
+
+    def dispatch_async(self, event: object) -> Task:
+        task = super().dispatch_async(event)
+        self.look()
+        return task
+
+
+def test_machine_has_output_and_callbacks_before_the_result_is_read(
+    tiny: Tiny, weights: PackedWeights, capacity: Capacity, one_token: Batch, pool: LanePool
+) -> None:
+    events: list[str] = []
+    processor = WatchedProcessor(ProcessorContext(pool, Lifecycle()))
+    machine = GraphMachine(GraphContext(processor, int(abi.Isa.SCALAR)))
+    machine.dispatch(Reserve(tiny.build, weights, capacity))
+
+    def look() -> None:
+        assert machine.is_running
+        assert not processor.is_running
+        assert processor.state is ProcessorState.READY
+        assert processor.context.lifecycle.can_run()
+        assert one_token.argmax[0] == max(range(50), key=list(one_token.logits(0)).__getitem__)
+        events.append("result")
+
+    processor.look = look
+    one_token.argmax[0] = -7
+    machine.dispatch(ComputeReserved(weights, one_token, lambda batch: events.append(f"extract {batch.argmax[0]}")))
+    assert machine.context.error is None
+    assert events == [f"extract {one_token.argmax[0]}", "result"]
+
+
+def test_machine_takes_an_inline_processor_only(pool: LanePool) -> None:
+    processor = ProcessorMachine(ProcessorContext(pool, Lifecycle()), FifoPolicy())
+    with pytest.raises(GraphError, match=r"the processor is under FifoPolicy: .* needs an inline one"):
+        GraphContext(processor, int(abi.Isa.SCALAR))
+
+
+def test_machine_classifies_errors_nobody_foresaw(
+    machine: GraphMachine,
+    tiny: Tiny,
+    weights: PackedWeights,
+    capacity: Capacity,
+    one_token: Batch,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Broken(Exception):
+        pass
+
+    def break_off(_lifecycle: Lifecycle) -> None:
+        raise Broken("halfway")
+
+    machine.dispatch(Reserve(tiny.build, weights, capacity))
+    lifecycle, pool = machine.context.processor.context.lifecycle, machine.context.processor.context.pool
+    event = ComputeReserved(weights, one_token)
+    with monkeypatch.context() as patch:
+        patch.setattr(Lifecycle, "publish", break_off)
+        machine.dispatch(event)
+    assert machine.state is State.RESERVED
+    assert isinstance(machine.context.error, UnknownGraphError)
+    assert isinstance(machine.context.error.__cause__, Broken)
+    assert str(machine.context.error) == "the run broke off with an error nobody foresaw: Broken('halfway')"
+    machine.dispatch(event)
+    assert machine.context.error is None
+    processor = machine.context.processor
+    assert (processor.context.lifecycle, processor.context.pool, processor.context.n_runs) == (lifecycle, pool, 2)
+
+
+def test_machine_releases_the_results_of_a_run_that_broke_off(
+    machine: GraphMachine, tiny: Tiny, weights: PackedWeights, capacity: Capacity, one_token: Batch
+) -> None:
+    def interrupt(_batch: Batch) -> None:
+        raise KeyboardInterrupt
+
+    machine.dispatch(Reserve(tiny.build, weights, capacity))
+    with pytest.raises(KeyboardInterrupt):
+        machine.dispatch(ComputeReserved(weights, one_token, interrupt))
+    assert machine.state is State.RESERVED
+    assert machine.context.processor.context.lifecycle.can_run()
+    machine.dispatch(ComputeReserved(weights, one_token))
+    assert machine.context.error is None
+
+
+def test_machine_keeps_what_extract_raised(
+    machine: GraphMachine, tiny: Tiny, weights: PackedWeights, capacity: Capacity, one_token: Batch
+) -> None:
+    error = LookupError("no one to give it to")
+
+    def fails(_batch: Batch) -> None:
+        raise error
+
+    machine.dispatch(Reserve(tiny.build, weights, capacity))
+    machine.dispatch(ComputeReserved(weights, one_token, fails))
+    assert machine.context.error is error
+    assert machine.context.processor.context.lifecycle.can_run()
+
+
+class SilentProcessor(ProcessorMachine):
+    """Fails without a reason."""
+
+    def dispatch_async(self, event: object) -> Task:
+        assert isinstance(event, Execute)
+        return REJECTED
+
+
+def test_machine_takes_no_failure_without_a_reason_for_success(
+    tiny: Tiny, weights: PackedWeights, capacity: Capacity, one_token: Batch, pool: LanePool
+) -> None:
+    processor = SilentProcessor(ProcessorContext(pool, Lifecycle()))
+    machine = GraphMachine(GraphContext(processor, int(abi.Isa.SCALAR)))
+    machine.dispatch(Reserve(tiny.build, weights, capacity))
+    machine.dispatch(ComputeReserved(weights, one_token))
+    assert isinstance(machine.context.error, UnknownGraphError)
+    assert str(machine.context.error) == "the run failed and left no reason"
