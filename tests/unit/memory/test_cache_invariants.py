@@ -298,6 +298,7 @@ def test_cache_survives_an_interrupt_before_each_line_of_a_change(name: str) -> 
         while model.cache.prefixes.n_idle:
             model.cache.pool.release(model.cache.prefixes.allocate(model.cache.pool.n_free + 1))
             model.check()
+            model.check_chains()
         model.end()
         model.cache.close()
     assert 3 < n < 999
