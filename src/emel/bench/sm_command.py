@@ -12,7 +12,12 @@ from emel.bench.options import add_measurement, add_output
 if TYPE_CHECKING:
     import argparse
 
-MODULES = {"sm": "sm_transition", "sm_scheduler": "sm_scheduler", "graph_processor": "sm_graph_processor"}
+MODULES = {
+    "sm": "sm_transition",
+    "sm_scheduler": "sm_scheduler",
+    "graph_processor": "sm_graph_processor",
+    "decode_wavefront": "sm_decode_wavefront",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

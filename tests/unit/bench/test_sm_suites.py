@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from emel.bench import sm_graph_processor, sm_scheduler, sm_timing, sm_transition
+from emel.bench import sm_decode_wavefront, sm_graph_processor, sm_scheduler, sm_timing, sm_transition
 from emel.bench.main import main
+from emel.graph.errors import GraphError
 from emel.graph.processor import ProcessorContext
 from emel.sm import CoMachine, Machine
 from emel.sm.registry import machine_classes
@@ -105,6 +107,57 @@ def test_graph_processor_suite_runs_the_rows_it_names(monkeypatch: pytest.Monkey
         ("reused", {"None"}, {2}),
         ("alloc", {"None"}, {2}),
     ]
+
+
+def test_decode_wavefront_suite_prints_every_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sm_decode_wavefront, "n_cpus", lambda: 2)
+    assert main(["decode_wavefront", "--runs", "1", "--warmup", "0", "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert [(line["test"], line["subject"]) for line in results] == [
+        (f"{kind}{n_lanes}, {threads}", way)
+        for kind in ("batch", "gemv_batch")
+        for n_lanes in (1, 4, 8)
+        for threads in ("1 thread", "2 threads")
+        for way in ("lane after lane", "one batch")
+    ]
+    assert {(line["test"], line["bar"]) for line in results if line["bar"]} == {
+        ("gemv_batch8, 2 threads", "at most 0.588x")
+    }
+
+
+def test_decode_wavefront_suite_takes_no_more_threads_than_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sm_decode_wavefront, "n_cpus", lambda: 1)
+    assert {n_threads for *_, n_threads in sm_decode_wavefront.rows()} == {1}
+
+
+@pytest.mark.parametrize(("width", "n_counted"), [(1, 4), (256, 0)])
+def test_decode_wavefront_suite_does_the_same_work_both_ways(width: int, n_counted: int) -> None:
+    with ExitStack() as stack:
+        waves = sm_decode_wavefront.Waves(stack, sm_decode_wavefront.OneLinear(width), 4, 1)
+        for way in waves.ways().values():
+            before = waves.n_counted
+            way(None)
+            waves.check()
+            assert waves.n_counted - before == n_counted
+        assert waves.machine.context.processor.context.n_runs == 4 + 1
+        waves.compare()
+        assert waves.machine.context.processor.context.n_runs == 2 * (4 + 1)
+        assert any(waves.wave.batch.logits(3))
+        if width > 1:
+            assert bytes(waves.wave.batch.logits(0)) != bytes(waves.wave.batch.logits(1))
+
+
+def test_decode_wavefront_suite_refuses_other_bits() -> None:
+    with ExitStack() as stack:
+        waves = sm_decode_wavefront.Waves(stack, sm_decode_wavefront.OneLinear(256), 4, 1)
+        waves.singles[2].batch.tokens[0] += 1
+        with pytest.raises(GraphError, match="lane 2 of 4 has other bits in a batch than alone"):
+            waves.compare()
+        waves.singles[2].batch.tokens[0] = 256
+        with pytest.raises(GraphError, match="the native run was refused"):
+            waves.compare()
 
 
 def test_machines_of_the_suites_are_none_of_emel() -> None:
