@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import emel
+from emel.engine.sequence import OpenSequence
+from emel.graph.batch import Outputs
 from emel.kernel.features import available_routes
 from reference.error import disputed_positions, relative_rms_error
 from reference.llama import forward, judge_continuation
@@ -90,7 +92,19 @@ def test_logits_have_the_reference_top_token_wherever_its_margin_exceeds_the_err
     assert disputed_positions(logits, expected, TOLERANCE) == []
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
+def test_a_prompt_prefilled_at_once_gives_the_bits_of_single_tokens(smollm2_path: Path) -> None:
+    """Past one chunk of attention (256 keys), by the path of a prompt: one step, the last row's logits alone."""
+    ids = TEXT_IDS * 5
+    with emel.load(smollm2_path, n_ctx=512, n_threads=2) as model:
+        assert len(ids) <= model.session.chunk
+        with OpenSequence(model.session) as sequence:
+            model.session.turns.run(lambda: sequence.compute(ids, Outputs.LAST))
+            at_once = np.array(model.session.batch.logits(0))
+        assert np.array_equal(model.logits(ids, chunk=1)[-1], at_once)
+        assert np.array_equal(model.logits(ids, chunk=50)[-1], at_once)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 50, 64])
 def test_logits_are_the_same_bits_for_every_prefill_chunk(
     model: emel.Model, logits: NDArray[np.float32], chunk: int
 ) -> None:

@@ -139,7 +139,10 @@ class Model:
     # ---- numbers
 
     def logits(self, token_ids: Iterable[int], *, chunk: int | None = None) -> NDArray[np.float32]:
-        """Logits (n_tokens, n_vocab) float32 of every position, computed `chunk` tokens at a time: never other bits."""
+        """Logits (n_tokens, n_vocab) float32 of every position.
+
+        They are computed `chunk` tokens at a time, at most session.MAX_OUTPUTS: the bits are the same for any.
+        """
         import numpy
 
         session = self._open()
