@@ -11,7 +11,7 @@
     sequence, n_cached = cache.open_with_prefix(prompt_ids)
 
 Bookkeeping alone: the bytes are written by plan runs, which read `binding`'s block table where it lies. Between two
-runs any operation is allowed; during a run none but questions.
+runs any operation is allowed, one thread at a time; during a run none but questions.
 
 (Over 250 lines because it is the one door to the package's parts: each method is a few lines over them.)
 """
@@ -198,7 +198,8 @@ class KvCache:
         if len({sequence for sequence, _ in additions}) < len(additions):
             raise CacheError("a sequence is named twice: give all its tokens at once")
         for state, n in states:
-            self._check_context(state, n)
+            if not 0 <= n <= self.n_ctx - state.n_tokens:
+                raise self._beyond_context(state, n)
         n_wanted = blocks_wanted(states, self.prefixes.n_users)
         if n_wanted > self.free_blocks():
             n = sum(n for _, n in states)
@@ -256,7 +257,12 @@ class KvCache:
             raise CacheFullError(f"a prompt of {len(token_ids)} tokens exceeds the context of {self.n_ctx}")
 
     def open_on(self, chain: Sequence[StoredBlock], *, is_private: bool = False) -> int:
-        """A new sequence that begins with a chain of stored blocks, as `find` gave it; CacheFullError."""
+        """A new sequence that begins with a chain of stored blocks, as `find` gave it; CacheFullError.
+
+        CacheError when one of them was evicted since.
+        """
+        if any(self.prefixes.stored(each.block) is not each for each in chain):
+            raise CacheError("a block of the prefix was evicted since it was found: find it again")
         blocks = [stored.block for stored in chain]
         return self._open(SequenceState(len(chain) * KV_BLOCK, blocks, list(chain), is_private))
 
@@ -315,8 +321,9 @@ class KvCache:
         tail = state.tail() if n else None
         if tail is not None and self.pool.is_shared(tail):
             self._make_own(sequence, tail, spare)
-        n_new = max(blocks_for(first + n) - len(state.blocks), 0)
-        self._append(sequence, [next(spare) for _ in range(n_new)])
+        n_new = blocks_for(first + n) - len(state.blocks)
+        if n_new > 0:
+            self._append(sequence, [next(spare) for _ in range(n_new)])
         state.n_tokens = first + n
         return first
 
@@ -351,8 +358,7 @@ class KvCache:
         self._state(sequence).blocks[index] = block
         self._table.write(sequence, index, [block])
 
-    def _check_context(self, state: SequenceState, n: int) -> None:
+    def _beyond_context(self, state: SequenceState, n: int) -> CacheError:
         if n < 0:
-            raise CacheError(f"cannot reserve {n} tokens")
-        if state.n_tokens + n > self.n_ctx:
-            raise CacheFullError(f"{n} more tokens after {state.n_tokens} exceed the context of {self.n_ctx}")
+            return CacheError(f"cannot reserve {n} tokens")
+        return CacheFullError(f"{n} more tokens after {state.n_tokens} exceed the context of {self.n_ctx}")

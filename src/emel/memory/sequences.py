@@ -6,7 +6,6 @@ too needs a new block for a copy of it; when all of them are in the step, the la
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,13 +42,15 @@ def blocks_wanted(additions: Iterable[tuple[SequenceState, int]], n_users: Calla
     `n_users(block)` says how many sequences own a block.
     """
     n_wanted = 0
-    tails: Counter[int] = Counter()
+    sharing: dict[int, int] = {}
     for state, n in additions:
         if n > 0:
-            n_wanted += max(blocks_for(state.n_tokens + n) - len(state.blocks), 0)
+            n_new = blocks_for(state.n_tokens + n) - len(state.blocks)
+            if n_new > 0:
+                n_wanted += n_new
             tail = state.tail()
-            if tail is not None:
-                tails[tail] += 1
-    for block, n in tails.items():
+            if tail is not None and n_users(tail) > 1:
+                sharing[tail] = sharing.get(tail, 0) + 1
+    for block, n in sharing.items():
         n_wanted += n if n_users(block) > n else n - 1
     return n_wanted

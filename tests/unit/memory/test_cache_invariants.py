@@ -265,6 +265,7 @@ CHANGES: Mapping[str, Callable[[CacheModel], object]] = {
     "roll back into a shared block": lambda model: (model.rollback(0, 10), model.extend_all({0: [8]})),
     "roll back to nothing": lambda model: model.rollback(1, 100),
     "close": lambda model: model.close(0),
+    "close the last user of a chain": lambda model: (model.close(2), model.close(1), model.close(0)),
     "write a published block": lambda model: (
         model.close(1), model.rollback(0, 20), model.extend_all({0: [9]}), model.cache.publish(0, model.tokens[0])
     ),

@@ -284,3 +284,24 @@ def test_prefix_of_a_very_long_chain_goes_without_recursion() -> None:
     store.release(blocks)
     del parent, store
     assert pool.n_free == 0
+
+
+def test_prefix_that_was_evicted_meanwhile_is_not_opened(cache: KvCache) -> None:
+    cache.close_sequence(computed(cache, A + B))
+    found = cache.find([*A, *B, 0])
+    cache.prefixes.clear()
+    other = cache.open()
+    cache.reserve(other, 64)
+    with pytest.raises(CacheError, match="evicted since it was found: find it again"):
+        cache.open_on(found)
+    assert [cache.pool.count(stored.block) for stored in found] == [1, 1]
+    assert cache.can_open()
+
+
+def test_prefix_counts_are_not_changed_by_questions(cache: KvCache) -> None:
+    cache.close_sequence(computed(cache, A + B))
+    before = (repr(cache.counters), cache.prefixes.n_idle, cache.pool.n_free)
+    cache.match([*A, 0])
+    cache.find([*A, *B, 0])
+    cache.can_open_with_prefix([*A, *B, 0])
+    assert (repr(cache.counters), cache.prefixes.n_idle, cache.pool.n_free) == before
