@@ -25,7 +25,3 @@ class BlockTable:
         """Writes consecutive entries of a row."""
         for entry, block in enumerate(blocks, row * self.stride + first):
             self._entries[entry] = block
-
-    def read(self, row: int, n: int) -> list[int]:
-        """The first `n` entries of a row."""
-        return self._entries[row * self.stride : row * self.stride + n].tolist()

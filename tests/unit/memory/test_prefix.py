@@ -180,6 +180,17 @@ def test_prefix_gives_up_a_block_that_is_written_again(cache: KvCache) -> None:
     cache.close()
 
 
+def test_prefix_gives_up_what_lies_behind_a_block_that_is_written_again(cache: KvCache) -> None:
+    sequence = computed(cache, A + B + C)
+    cache.close_sequence(computed(cache, C))
+    cache.rollback(sequence, 20)
+    assert (cache.prefixes.n_stored, cache.prefixes.n_idle) == (4, 2)
+    extend(cache, sequence, (A + B)[:28], [5])
+    assert (cache.prefixes.n_stored, cache.prefixes.n_idle) == (2, 1)
+    assert [cache.match([*ids, 0]) for ids in (A + B + C, C)] == [16, 16]
+    assert cache.free_blocks() == 6
+
+
 def test_prefix_keeps_a_block_that_is_written_again_by_one_of_two(cache: KvCache) -> None:
     sequence = computed(cache, A + B)
     twin = cache.fork(sequence)
