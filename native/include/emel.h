@@ -161,7 +161,13 @@ enum {
   /* out[0] = in[0] + param[0] * in[1], each (T, n) f32; with in[2] (T, 1) f32 unless NONE, in[1] is also multiplied by
    * 1 / (1 + exp(-in[2])). out[0] may be in[0]. dim[0] = n. */
   EMEL_OP_ADD = 11,
-  EMEL_OP_COUNT = 12
+  /* Gated short convolution of each sequence's tokens: in[0] (T, 3n) f32 holds B, C, x of each; out[0] (T, n) f32 =
+   * C * (weight[1] + sum over j < taps of weight[0][j] * product[t - (taps - 1) + j]), product = B * x; weight[0] is F32
+   * (1, taps * n), tap by tap, the oldest first, weight[1] F32 (1, n) or NO_WEIGHT. The last taps - 1 products of a
+   * sequence stay in its slot of the batch's state; a token at position 0 has zeros before it. dim = {n, taps (1..16),
+   * state layer}. */
+  EMEL_OP_SHORT_CONV = 12,
+  EMEL_OP_COUNT = 13
 };
 
 /* The op works on the batch's n_outputs gathered rows instead of its n_tokens tokens (O for T above). */
@@ -207,7 +213,9 @@ typedef struct emel_plan_desc {
   uint32_t n_blocks; /* blocks of the KV cache */
   uint32_t n_vocab;
   int32_t isa;
-  uint32_t reserved;
+  uint32_t n_state_layers; /* layers with recurrent state; 0: the next two are of no interest */
+  uint32_t state_width; /* float32 values of a slot in a layer */
+  uint32_t n_slots;
 } emel_plan_desc;
 
 typedef struct emel_plan emel_plan;
@@ -215,6 +223,8 @@ typedef struct emel_plan emel_plan;
 /* Bytes of one token's quantised activation of n values, of a KV cache, of ATTENTION's scratch; 0: more than 2^46. */
 EMEL_API uint64_t emel_quantized_bytes(uint64_t n);
 EMEL_API uint64_t emel_kv_bytes(uint64_t n_kv_layers, uint64_t n_blocks, uint64_t n_kv_heads, uint64_t head_dim);
+/* Bytes of a recurrent state (n_slots, n_state_layers, state_width) f32; 0: empty, or more than 2^46. */
+EMEL_API uint64_t emel_state_bytes(uint64_t n_state_layers, uint64_t state_width, uint64_t n_slots);
 EMEL_API uint64_t emel_attention_scratch(uint64_t max_tokens, uint64_t n_heads, uint64_t n_kv_heads,
                                          uint64_t head_dim, uint64_t n_blocks);
 
@@ -250,6 +260,9 @@ typedef struct emel_batch {
   uint32_t block_stride;
   uint32_t segment_begin; /* run segments [begin, end) */
   uint32_t segment_end;
+  float* state; /* recurrent state, 64-byte aligned; may be NULL when the plan has none, as slots */
+  uint64_t state_bytes;
+  const int32_t* slots; /* (n_sequences,) the slot that holds each sequence's state */
 } emel_batch;
 
 /* Runs the plan's segments on the pool's lanes. No allocation; runs that share the plan or the pool take turns.

@@ -66,6 +66,8 @@ class SmallPlan {
     Bytes arena(desc.arena_bytes);
     Bytes kv(emel_kv_bytes(desc.n_kv_layers, desc.n_blocks, desc.n_kv_heads, desc.head_dim));
     memset(kv.data, 0xff, kv.size);  // NaN wherever nothing was stored
+    Bytes state(emel_state_bytes(desc.n_state_layers, desc.state_width, desc.n_slots));
+    memset(state.data, 0xff, state.size);
     Bytes positions(kMostTokens * 4);
     Bytes zeros(kMostTokens * 4);
     Bytes bad(kMostTokens * 4);
@@ -84,6 +86,9 @@ class SmallPlan {
     batch.n_sequences = 1;
     batch.block_stride = desc.n_blocks;
     batch.segment_end = 1;
+    batch.state = state.floats();
+    batch.state_bytes = state.size;
+    batch.slots = zeros.ints();
     uint32_t done = 0;
     const uint32_t steps[2] = {n_first, n_then};
     for (const uint32_t n : steps) {
@@ -209,6 +214,24 @@ void digest_adjust(const emel::Kernels& kernels, size_t n, float cap) {
   report("adjust", n, cap == 0.0f ? 0 : 1, 0, fnv1a(x.data, n * 4));
 }
 
+void digest_convolution(const emel::Kernels& kernels, emel_pool* pool, uint32_t n, uint32_t taps, uint32_t n_past) {
+  SmallPlan plan(kernels, pool, n * 7u + taps);
+  plan.desc.n_state_layers = 1;
+  plan.desc.state_width = taps * n;
+  plan.desc.n_slots = 1;
+  const uint64_t x = plan.place(n * 12);
+  const uint64_t out = plan.place(n * 4);
+  emel_op& op = plan.add(EMEL_OP_SHORT_CONV);
+  op.in[0] = x;
+  op.out[0] = out;
+  op.weight[0] = plan.vector(taps * n);
+  if (taps % 2 == 1) op.weight[1] = plan.vector(n);
+  op.dim[0] = n;
+  op.dim[1] = taps;
+  const uint64_t inputs[1][2] = {{x, n * 3}};
+  report("short_conv", n, taps, n_past, plan.run(inputs, 1, out, n * 4, n_past, 6));
+}
+
 void digest_yarn() {
   emel_yarn yarn{1e6, 4.0, 32768.0, 32.0, 1.0, 128, 0};
   double out[65];
@@ -252,6 +275,8 @@ void digest_operations(const emel::Kernels& kernels, emel_pool* pool) {
     digest_sums(kernels, pool, n);
     digest_adjust(kernels, n, 0.0f);
     digest_adjust(kernels, n, 5.0f);
+    digest_convolution(kernels, pool, n, 3, 0);
+    digest_convolution(kernels, pool, n, 4, 5);
   }
   for (uint32_t activation = 0; activation < emel::kActivations; ++activation) {
     digest_gated(kernels, pool, activation, true, 80);

@@ -73,6 +73,7 @@ class SmallPlan:
         self.arrays: list[NDArray[Any]] = []
         self.arena = aligned_bytes(0)
         self.kv = aligned_bytes(0)
+        self.state = aligned_bytes(0)
         self.handle = ctypes.c_void_p()
 
     # ---- building
@@ -125,6 +126,7 @@ class SmallPlan:
         d = self.desc
         self.arena = aligned_bytes(int(d.arena_bytes))
         self.kv = aligned_bytes(LIBRARY.emel_kv_bytes(d.n_kv_layers, d.n_blocks, d.n_kv_heads, d.head_dim), fill=0xFF)
+        self.state = aligned_bytes(LIBRARY.emel_state_bytes(d.n_state_layers, d.state_width, d.n_slots), fill=0xFF)
 
     # ---- running
 
@@ -183,6 +185,8 @@ class SmallBatch:
             arena_bytes=plan.arena.nbytes,
             kv=plan.kv.ctypes.data if plan.kv.nbytes else None,
             kv_bytes=plan.kv.nbytes,
+            state=plan.state.ctypes.data if plan.state.nbytes else None,
+            state_bytes=plan.state.nbytes,
             logits=self.logits.ctypes.data,
             argmax=self.argmax.ctypes.data,
             bad_layer=self.bad_layer.ctypes.data,

@@ -87,6 +87,26 @@ struct RopeArgs {
   size_t block_bytes;  // of the cache, which may have more heads than this layer
 };
 
+constexpr size_t kMostTaps = 16;
+
+// Blocks of 16 channels of a gated short convolution.
+struct ConvolutionArgs {
+  const float* in;  // (n_tokens, 3 * n): B, C, x
+  const float* taps_by_channel;  // (taps, n), the oldest first
+  const float* bias;  // (n,) nullptr: none
+  float* out;  // (n_tokens, n)
+  float* state;  // of this layer, slot 0: (taps - 1, n), the oldest first
+  size_t state_stride;  // floats between slots
+  const int32_t* positions;
+  const int32_t* sequences;
+  const int32_t* slots;  // by sequence
+  size_t n;
+  size_t taps;
+  size_t n_tokens;
+  size_t block_begin;
+  size_t block_end;
+};
+
 // Up to rows_of_tile rows: tokens [token, token + n_tokens) of one sequence, heads [head, head + n_heads_of_tile)
 // that share one kv head.
 struct AttentionArgs {
@@ -134,6 +154,7 @@ struct Kernels {
   // x * scale, then cap * tanh(x / cap) unless cap is 0, in place.
   void (*adjust)(float* x, size_t n, float scale, float cap);
   void (*add)(const AddArgs&);
+  void (*convolution)(const ConvolutionArgs&);
   // Lowest index of the largest value; -1 when any value is not finite.
   int32_t (*argmax)(const float* values, size_t n);
   // Largest value, for the sampler.

@@ -11,6 +11,7 @@
 #include "kernels/rope.h"
 #include "kernels/attention.h"
 #include "kernels/stream.h"
+#include "kernels/convolution.h"
 #include "kernels/reduce.h"
 #include "kernels/roofline.h"
 // clang-format on
@@ -55,6 +56,7 @@ constexpr Kernels all_kernels() {
   k.attention_join = attention_join;
   k.adjust = adjust;
   k.add = add;
+  k.convolution = convolution;
   k.argmax = argmax;
   k.largest = largest;
 #if defined(EMEL_HAS_PEAKS)

@@ -66,6 +66,11 @@ uint64_t emel_kv_bytes(uint64_t n_kv_layers, uint64_t n_blocks, uint64_t n_kv_he
   return emel::times(emel::times(emel::times(head_bytes, n_kv_heads), n_blocks), n_kv_layers);
 }
 
+uint64_t emel_state_bytes(uint64_t n_state_layers, uint64_t state_width, uint64_t n_slots) {
+  if (state_width > emel::kMaxBytes / 4) return 0;
+  return emel::times(emel::times(state_width * 4, n_state_layers), n_slots);
+}
+
 uint64_t emel_attention_scratch(uint64_t max_tokens, uint64_t n_heads, uint64_t, uint64_t head_dim,
                                 uint64_t n_blocks) {
   constexpr uint64_t kBlocksPerChunk = EMEL_ATTENTION_CHUNK / EMEL_KV_BLOCK;

@@ -317,6 +317,27 @@ void run_add(const OpRun& r) {
   r.kernels().add(a);
 }
 
+void run_convolution(const OpRun& r) {
+  const emel_plan_desc& d = r.run.plan->desc;
+  ConvolutionArgs a{};
+  a.n = r.op.dim[0];
+  a.taps = r.op.dim[1];
+  a.in = r.floats(r.op.in[0]);
+  a.out = r.floats(r.op.out[0]);
+  a.taps_by_channel = static_cast<const float*>(r.weight(0).data);
+  a.bias = r.optional_vector(1);
+  a.state = r.batch().state + size_t{r.op.dim[2]} * d.state_width;
+  a.state_stride = size_t{d.n_state_layers} * d.state_width;
+  a.positions = r.batch().positions;
+  a.sequences = r.batch().sequences;
+  a.slots = r.batch().slots;
+  a.n_tokens = r.batch().n_tokens;
+  const Slice blocks = slice_of((a.n + 15) / 16, r.lane, 4);
+  a.block_begin = blocks.begin;
+  a.block_end = blocks.end;
+  r.kernels().convolution(a);
+}
+
 void run_gather(const OpRun& r) {
   const size_t n = r.op.dim[0];
   const Slice rows = slice_of(r.batch().n_outputs, r.lane);
@@ -354,6 +375,8 @@ void run_op(const OpRun& r, std::atomic<uint32_t>& next) {
       return run_blocks(r, true);
     case EMEL_OP_GATHER:
       return run_gather(r);
+    case EMEL_OP_SHORT_CONV:
+      return run_convolution(r);
     case EMEL_OP_ADD:
       return run_add(r);
     default:

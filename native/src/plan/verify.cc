@@ -217,6 +217,25 @@ void check_add(OpCheck& c) {
   c.floats("out[0]", c.op.out[0], n);
 }
 
+void check_convolution(OpCheck& c) {
+  const uint32_t n = c.op.dim[0];
+  const uint32_t taps = c.op.dim[1];
+  c.no_output_rows();
+  c.dim("dim[0]", n, kMaxDim);
+  c.dim("dim[1]", taps, kMostTaps);
+  if (c.status != EMEL_OK) return;
+  if (uint64_t{taps - 1} * n > c.plan.desc.state_width) {
+    c.refuse(EMEL_OUT_OF_BOUNDS, "state of a slot", uint64_t{taps - 1} * n, c.plan.desc.state_width);
+  }
+  if (c.op.dim[2] >= c.plan.desc.n_state_layers) {
+    c.refuse(EMEL_OUT_OF_BOUNDS, "dim[2]", c.op.dim[2], c.plan.desc.n_state_layers);
+  }
+  c.vector(0, EMEL_TYPE_F32, uint64_t{taps} * n);
+  c.optional_vector(1, n);
+  c.floats("in[0]", c.op.in[0], uint64_t{n} * 3);
+  c.floats("out[0]", c.op.out[0], n);
+}
+
 void check_argmax(OpCheck& c) {
   if (c.op.dim[0] != c.plan.desc.n_vocab) {
     c.refuse(EMEL_INVALID_ARGUMENT, "dim[0]", c.op.dim[0], c.plan.desc.n_vocab);
@@ -261,6 +280,9 @@ emel_status check_op(const emel_plan& plan, const emel_op& op, uint64_t index) {
     case EMEL_OP_ADD:
       check_add(c);
       break;
+    case EMEL_OP_SHORT_CONV:
+      check_convolution(c);
+      break;
     default:
       return fail(EMEL_UNSUPPORTED, "plan: op %llu has unknown kind %u", static_cast<Size>(index), op.kind);
   }
@@ -294,6 +316,24 @@ emel_status check_sequence(const emel_plan& plan, const emel_batch& batch, uint3
     if (b >= batch.block_stride || blocks[b] < 0 || static_cast<uint32_t>(blocks[b]) >= plan.desc.n_blocks) {
       return fail(EMEL_OUT_OF_BOUNDS, "batch: sequence %u position %u needs block %u, which is not in its table",
                   sequence, last, b);
+    }
+  }
+  return EMEL_OK;
+}
+
+emel_status check_state(const emel_plan& plan, const emel_batch& batch) {
+  const emel_plan_desc& d = plan.desc;
+  if (d.n_state_layers == 0) return EMEL_OK;
+  const uint64_t needed = emel_state_bytes(d.n_state_layers, d.state_width, d.n_slots);
+  if (batch.state == nullptr || batch.slots == nullptr || batch.state_bytes < needed ||
+      reinterpret_cast<uintptr_t>(batch.state) % kCacheLine != 0) {
+    return fail(EMEL_OUT_OF_BOUNDS, "batch: state of %llu bytes; the plan needs %llu aligned to 64, and slots",
+                static_cast<Size>(batch.state_bytes), static_cast<Size>(needed));
+  }
+  for (uint32_t s = 0; s < batch.n_sequences; ++s) {
+    if (batch.slots[s] < 0 || static_cast<uint32_t>(batch.slots[s]) >= d.n_slots) {
+      return fail(EMEL_OUT_OF_BOUNDS, "batch: sequence %u has its state in slot %d of %u", s, batch.slots[s],
+                  d.n_slots);
     }
   }
   return EMEL_OK;
@@ -349,6 +389,10 @@ emel_status verify_plan(const emel_plan& plan) {
     return fail(EMEL_INVALID_ARGUMENT, "plan: a KV cache of %u layers, %u blocks, %u heads of %u is too large",
                 d.n_kv_layers, d.n_blocks, d.n_kv_heads, d.head_dim);
   }
+  if (d.n_state_layers != 0 && emel_state_bytes(d.n_state_layers, d.state_width, d.n_slots) == 0) {
+    return fail(EMEL_INVALID_ARGUMENT, "plan: a state of %u layers, %u values, %u slots is empty or too large",
+                d.n_state_layers, d.state_width, d.n_slots);
+  }
   for (uint64_t i = 0; i < d.n_weights; ++i) {
     const emel_status status = check_weight(plan.weights[i], i);
     if (status != EMEL_OK) return status;
@@ -392,7 +436,8 @@ emel_status verify_batch(const emel_plan& plan, const emel_batch& batch) {
                   batch.n_tokens);
     }
   }
-  return check_tokens(plan, batch);
+  const emel_status status = check_state(plan, batch);
+  return status == EMEL_OK ? check_tokens(plan, batch) : status;
 }
 
 }  // namespace emel

@@ -50,9 +50,10 @@ class OpKind(IntEnum):
     GATHER = 9
     ARGMAX = 10
     ADD = 11
+    SHORT_CONV = 12
 
 
-OP_COUNT = 12
+OP_COUNT = 13
 
 
 class Roof(IntEnum):
@@ -132,7 +133,9 @@ class PlanDesc(Structure):
         ("n_blocks", c_uint32),
         ("n_vocab", c_uint32),
         ("isa", c_int32),
-        ("reserved", c_uint32),
+        ("n_state_layers", c_uint32),
+        ("state_width", c_uint32),
+        ("n_slots", c_uint32),
     )
 
 
@@ -169,6 +172,9 @@ class Batch(Structure):
         ("block_stride", c_uint32),
         ("segment_begin", c_uint32),
         ("segment_end", c_uint32),
+        ("state", c_void_p),
+        ("state_bytes", c_uint64),
+        ("slots", c_void_p),
     )
 
 
@@ -215,6 +221,7 @@ PROTOTYPES: Mapping[str, Prototype] = {
     "emel_pack": (c_int32, (c_void_p, POINTER(PackJob), c_uint64)),
     "emel_quantized_bytes": (c_uint64, (c_uint64,)),
     "emel_kv_bytes": (c_uint64, (c_uint64, c_uint64, c_uint64, c_uint64)),
+    "emel_state_bytes": (c_uint64, (c_uint64, c_uint64, c_uint64)),
     "emel_attention_scratch": (c_uint64, (c_uint64, c_uint64, c_uint64, c_uint64, c_uint64)),
     "emel_plan_create": (c_int32, (POINTER(PlanDesc), POINTER(c_void_p))),
     "emel_plan_destroy": (None, (c_void_p,)),

@@ -44,6 +44,16 @@ class KvBinding:
     stride: int
 
 
+@dataclass(frozen=True, slots=True)
+class StateBinding:
+    """Where the recurrent state and the slots of the sequences, int32 (n_rows,), lie; both outlive every batch."""
+
+    address: int
+    n_bytes: int
+    slots_address: int
+    n_rows: int
+
+
 class Batch:
     """Up to `capacity.max_tokens` tokens of up to `max_sequences` sequences; see the file's header.
 
@@ -71,9 +81,11 @@ class Batch:
         "tokens",
     )
 
-    def __init__(self, capacity: Capacity, n_vocab: int, kv: KvBinding) -> None:
+    def __init__(self, capacity: Capacity, n_vocab: int, kv: KvBinding, state: StateBinding | None = None) -> None:
         if kv.n_rows < capacity.max_sequences:
             raise GraphError(f"the block table has {kv.n_rows} rows, {capacity.max_sequences} sequences need as many")
+        if state is not None and state.n_rows < capacity.max_sequences:
+            raise GraphError(f"there are {state.n_rows} slots, {capacity.max_sequences} sequences need as many")
         self.capacity = capacity
         self.n_vocab = n_vocab
         self.kv = kv
@@ -101,6 +113,9 @@ class Batch:
             n_sequences=self.n_sequences,
             block_stride=kv.stride,
         )
+        if state is not None:
+            self.record.state, self.record.state_bytes = state.address, state.n_bytes
+            self.record.slots = state.slots_address
         self.reference = ctypes.byref(self.record)
 
     def clear(self) -> None:

@@ -34,6 +34,7 @@ from emel.graph.ops import (
     Value,
     Weight,
 )
+from emel.graph.state_ops import ShortConv
 from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class GraphBuilder:
         self._weights: dict[str, Weight] = {}
         self._n_layers = 0
         self._n_kv_layers = 0
+        self._n_state_layers = 0
+        self._state_width = 0
         self._segment = 0
 
     # ---- weights
@@ -103,6 +106,8 @@ class GraphBuilder:
             n_layers=self._n_layers,
             n_kv_layers=self._n_kv_layers,
             n_vocab=self.n_vocab,
+            n_state_layers=self._n_state_layers,
+            state_width=self._state_width,
         )
 
     def _value(self, name: str, like: Value | None, width: int, form: Form = Form.F32) -> Value:
@@ -312,6 +317,31 @@ class GraphBuilder:
             )
         )
         return out
+
+    def short_conv(self, x: Value, taps: Weight, n_taps: int, bias: Weight | None = None) -> Value:
+        """(n_tokens, n): gated short convolution of x (n_tokens, 3n), in the next layer of the recurrent state.
+
+        `taps` is (1, n_taps * n), tap by tap, the oldest first; see state_ops.ShortConv.
+        """
+        n, rest = divmod(x.width, 3)
+        if rest or taps.cols != n_taps * n:
+            raise GraphError(f"short_conv of {x.width} values (three parts) with {n_taps} taps in {taps.cols} values")
+        if bias is not None and bias.cols != n:
+            raise GraphError(f"short_conv: bias {bias.name!r} has {bias.cols} values, not {n}")
+        operation = ShortConv(
+            x=x,
+            out=self._value("conv", x, n),
+            taps=taps,
+            n_taps=n_taps,
+            state_layer=self._n_state_layers,
+            bias=bias,
+            layer=self.layer,
+            segment=self._segment,
+        )
+        self._operations.append(operation)
+        self._n_state_layers += 1
+        self._state_width = max(self._state_width, operation.state_width)
+        return operation.out
 
     def gather(self, x: Value) -> Value:
         """(n_outputs, width): the rows of x whose logits are wanted; everything behind it works on those alone."""

@@ -15,18 +15,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Limits of a plan: tokens and output rows of a batch, rows of the block table, blocks of the KV cache."""
+    """Limits of a plan: tokens and output rows of a batch, rows of the block table, blocks of the KV cache.
+
+    `n_slots`: those of the recurrent state, for a graph that has one.
+    """
 
     max_tokens: int
     max_outputs: int
     max_sequences: int
     n_blocks: int
+    n_slots: int = 0
 
     def __post_init__(self) -> None:
         for name in ("max_tokens", "max_outputs", "max_sequences", "n_blocks"):
             value = getattr(self, name)
             if not 1 <= value < 2**31:
                 raise GraphError(f"{name} is {value}: 1 to {2**31 - 1} are allowed")
+        if not 0 <= self.n_slots < 2**31:
+            raise GraphError(f"n_slots is {self.n_slots}: 0 to {2**31 - 1} are allowed")
         if self.max_outputs > self.max_tokens:
             raise GraphError(f"max_outputs is {self.max_outputs}: a batch of {self.max_tokens} tokens has no more")
 
@@ -41,6 +47,7 @@ class Capacity:
             and self.max_outputs >= other.max_outputs
             and self.max_sequences >= other.max_sequences
             and self.n_blocks == other.n_blocks
+            and self.n_slots == other.n_slots
         )
 
 

@@ -396,6 +396,8 @@ class Graph:
     n_layers: int
     n_kv_layers: int
     n_vocab: int
+    n_state_layers: int = 0  # with recurrent state, state_width float32 values in each slot
+    state_width: int = 0
 
     @property
     def n_segments(self) -> int:

@@ -52,6 +52,9 @@ class Plan:
             n_blocks=capacity.n_blocks,
             n_vocab=graph.n_vocab,
             isa=route,
+            n_state_layers=graph.n_state_layers,
+            state_width=graph.state_width,
+            n_slots=capacity.n_slots,
         )
         handle = ctypes.c_void_p()
         check(LIBRARY.emel_plan_create(ctypes.byref(desc), ctypes.byref(handle)))

@@ -25,6 +25,7 @@ from emel.graph.ops import (
     RopeTable,
     Rows,
 )
+from emel.graph.state_ops import ShortConv
 from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     Rule = Callable[[Graph], Iterator[str]]
 
 MAX_PARTS = 4
+MAX_TAPS = 16  # of a short convolution
 ACTIVATION_BLOCK = 32  # values that share a scale in a quantised activation
 
 
@@ -85,9 +87,10 @@ def reads_all_it_writes(graph: Graph) -> Iterator[str]:
 
 
 def keeps_rows_apart(graph: Graph) -> Iterator[str]:
-    """Only a gather turns token rows into output rows; what reads or writes the KV cache has token rows."""
+    """Only a gather turns token rows into output rows; what remembers its sequence has token rows."""
     for where, operation in _numbered(graph):
-        expected = {Rows.TOKENS} if isinstance(operation, Embed | RopeTable | RopeStore | Attention) else set()
+        of_tokens = Embed | RopeTable | RopeStore | Attention | ShortConv
+        expected = {Rows.TOKENS} if isinstance(operation, of_tokens) else set()
         if isinstance(operation, Gather):
             if (operation.x.rows, operation.out.rows) != (Rows.TOKENS, Rows.OUTPUTS):
                 yield f"{where} gathers {operation.x.rows.value} into {operation.out.rows.value}"
@@ -127,7 +130,7 @@ def reads_the_right_kind_of_weight(graph: Graph) -> Iterator[str]:
         elif isinstance(operation, Linear):
             matrices = [part.weight for part in operation.parts]
             vectors = [part.bias for part in operation.parts if part.bias is not None]
-        elif isinstance(operation, RmsNorm | RopeStore | Attention):
+        elif isinstance(operation, RmsNorm | RopeStore | Attention | ShortConv):
             vectors = list(operation.weights())
         elif isinstance(operation, RopeTable):
             vectors, wanted = [operation.frequencies], TensorType.F64
@@ -164,6 +167,22 @@ def stores_before_it_attends(graph: Graph) -> Iterator[str]:
             yield f"{where} attends to KV layer {operation.kv_layer}, {n_stored} were stored"
     if n_stored != graph.n_kv_layers:
         yield f"{n_stored} KV layers are stored, the graph declares {graph.n_kv_layers}"
+
+
+def keeps_a_state_for_each_layer(graph: Graph) -> Iterator[str]:
+    """Each layer of the recurrent state belongs to one operation, in order, and holds what it remembers."""
+    n_layers = 0
+    for where, operation in _numbered(graph):
+        if isinstance(operation, ShortConv):
+            if operation.state_layer != n_layers:
+                yield f"{where} keeps state layer {operation.state_layer} after {n_layers} others"
+            if operation.state_width > graph.state_width:
+                yield f"{where} keeps {operation.state_width} values, a slot has {graph.state_width}"
+            if not 1 <= operation.n_taps <= MAX_TAPS:
+                yield f"{where} has {operation.n_taps} taps"
+            n_layers += 1
+    if n_layers != graph.n_state_layers:
+        yield f"{n_layers} state layers are kept, the graph declares {graph.n_state_layers}"
 
 
 def ascends(graph: Graph) -> Iterator[str]:
@@ -236,6 +255,7 @@ RULES: tuple[Rule, ...] = (
     reads_the_right_kind_of_weight,
     fits_heads,
     stores_before_it_attends,
+    keeps_a_state_for_each_layer,
     ascends,
     ends_in_logits,
 )
@@ -295,6 +315,11 @@ def _widths(operation: Operation) -> Iterator[tuple[str, int, int]]:
         yield "q", operation.q.width, operation.heads.q_width
         yield "out", operation.out.width, operation.heads.q_width
         yield from ((sinks.name, sinks.cols, operation.heads.n_heads) for sinks in operation.weights())
+    elif isinstance(operation, ShortConv):
+        yield "x", operation.x.width, 3 * operation.out.width
+        yield operation.taps.name, operation.taps.cols, operation.n_taps * operation.out.width
+        if operation.bias is not None:
+            yield operation.bias.name, operation.bias.cols, operation.out.width
     elif not isinstance(operation, Embed | RopeTable | Linear | Argmax):
         operands = [*operation.inputs(), *operation.outputs()]
         if isinstance(operation, Add) and operation.gate is not None:

@@ -38,6 +38,12 @@ def kv_bytes(n_kv_layers: int, n_blocks: int, n_kv_heads: int, head_dim: int) ->
     return _positive(LIBRARY.emel_kv_bytes(n_kv_layers, n_blocks, n_kv_heads, head_dim), what)
 
 
+def state_bytes(n_state_layers: int, state_width: int, n_slots: int) -> int:
+    """Bytes of a recurrent state (n_slots, n_state_layers, state_width) float32."""
+    what = f"a recurrent state of {n_state_layers} layers, {state_width} values, {n_slots} slots"
+    return _positive(LIBRARY.emel_state_bytes(n_state_layers, state_width, n_slots), what)
+
+
 def attention_scratch_bytes(max_tokens: int, n_heads: int, n_kv_heads: int, head_dim: int, n_blocks: int) -> int:
     """Bytes of scratch one ATTENTION needs for batches of up to `max_tokens` tokens."""
     what = f"attention scratch for {max_tokens} tokens, {n_heads}/{n_kv_heads} heads of {head_dim}, {n_blocks} blocks"

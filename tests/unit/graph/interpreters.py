@@ -14,6 +14,7 @@ import numpy as np
 
 from emel._native import abi
 from emel.graph import ops
+from emel.graph.state_ops import ShortConv
 
 if TYPE_CHECKING:
     import ctypes
@@ -46,6 +47,7 @@ class Step:
     first_position: int = 0
     output_rows: list[int] = field(default_factory=list)
     cache: dict[int, tuple[list[Array], list[Array]]] = field(default_factory=dict)
+    states: dict[int, Array] = field(default_factory=dict)
 
 
 # ---- primitives
@@ -138,6 +140,20 @@ def gated(activation: ops.Activation, gate: Array, up: Array | None) -> Array:
     return (out if up is None else out * up).astype(np.float32)
 
 
+def short_conv(step: Step, layer: int, x: Array, taps: Array, bias: Array | None) -> Array:
+    """`taps` (n_taps, n)."""
+    b, c, values = np.split(x, 3, axis=1)
+    past = step.states.get(layer) if step.first_position else None
+    if past is None:
+        past = np.zeros((len(taps) - 1, taps.shape[1]), np.float32)
+    products = np.concatenate([past, b * values])
+    step.states[layer] = products[len(x) :].copy()
+    out = np.zeros_like(values) if bias is None else np.tile(bias, (len(x), 1))
+    for j, tap in enumerate(taps):
+        out = out + products[j : j + len(x)] * tap
+    return (c * out).astype(np.float32)
+
+
 # ---- the graph as built
 
 
@@ -177,6 +193,10 @@ def run_graph(graph: Graph, weights: list[Array], step: Step) -> Array:
         elif isinstance(op, ops.Gated):
             assert op.out is not None
             values[op.out.index] = gated(op.activation, read[0], read[1] if len(read) > 1 else None)
+        elif isinstance(op, ShortConv):
+            taps = weights[op.taps.index].reshape(op.n_taps, -1)
+            bias = None if op.bias is None else weights[op.bias.index][0]
+            values[op.out.index] = short_conv(step, op.state_layer, read[0], taps, bias)
         elif isinstance(op, ops.Gather):
             values[op.out.index] = read[0][step.output_rows]
         else:
@@ -303,6 +323,11 @@ def _run_record(  # noqa: PLR0912, PLR0915 - a branch for each kind
         gate = None if r.in_[2] == abi.NONE else arena.f32(r.in_[2], n_rows, 1)
         total = add(arena.f32(r.in_[0], n_rows, n), arena.f32(r.in_[1], n_rows, n), r.param[0], gate)
         arena.blank(arena.f32(r.out[0], n_rows, n))[:] = total
+    elif r.kind == abi.OpKind.SHORT_CONV:
+        taps = weights[r.weight[0]].reshape(r.dim[1], n)
+        bias = None if r.weight[1] == abi.NO_WEIGHT else weights[r.weight[1]][0]
+        out = arena.blank(arena.f32(r.out[0], n_rows, n))
+        out[:] = short_conv(step, r.dim[2], arena.f32(r.in_[0], n_rows, 3 * n), taps, bias)
     elif r.kind == abi.OpKind.GATHER:
         out = arena.blank(arena.f32(r.out[0], len(step.output_rows), n))
         out[:] = arena.f32(r.in_[0], n_rows, n)[step.output_rows]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emel.graph.batch import Batch, KvBinding, Outputs
+from emel.graph.batch import Batch, KvBinding, Outputs, StateBinding
 from emel.graph.errors import GraphError
 from unit.graph.conftest import CAPACITY
 
@@ -91,3 +91,11 @@ def test_batch_close_gives_the_logits_back(batch: Batch) -> None:
     batch.close()
     with pytest.raises(ValueError, match="released"):
         batch._logits[0]
+
+
+def test_batch_needs_a_slot_for_every_sequence(graph: Graph, binding: KvBinding) -> None:
+    state = StateBinding(address=64, n_bytes=128, slots_address=256, n_rows=1)
+    with pytest.raises(GraphError, match="there are 1 slots, 2 sequences need as many"):
+        Batch(CAPACITY, graph.n_vocab, binding, state)
+    batch = Batch(CAPACITY, graph.n_vocab, binding, replace(state, n_rows=2))
+    assert (batch.record.state, batch.record.state_bytes, batch.record.slots) == (64, 128, 256)

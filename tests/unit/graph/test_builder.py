@@ -40,6 +40,11 @@ def test_builder_refuses_operands_that_do_not_fit(builder: GraphBuilder) -> None
         builder.rms_norm(x, builder.vector("b", 3), 1e-5)
     with pytest.raises(GraphError, match=r"add of \(tokens, 16\) and \(tokens, 8\): shapes must be equal"):
         builder.add(x, narrow)
+    with pytest.raises(GraphError, match=r"short_conv of 16 values \(three parts\) with 3 taps in 3 values"):
+        builder.short_conv(x, builder.vector("b", 3), 3)
+    three = builder.linear(x, builder.matrix("three", 3, 16, F32))
+    with pytest.raises(GraphError, match="short_conv: bias 'b' has 3 values, not 1"):
+        builder.short_conv(three, builder.vector("b", 3), 3, builder.vector("b", 3))
     with pytest.raises(GraphError, match=r"add: the gate is \(tokens, 8\), not \(tokens, 1\)"):
         builder.add(x, x, gate=narrow)
     with pytest.raises(GraphError, match="add: a scale of 0 adds nothing"):

@@ -21,6 +21,12 @@ def test_capacity_refuses_what_is_out_of_range(name: str, value: int) -> None:
         replace(CAPACITY, **{name: value})
 
 
+@pytest.mark.parametrize("value", [-1, 2**31])
+def test_capacity_refuses_slots_out_of_range(value: int) -> None:
+    with pytest.raises(GraphError, match=f"n_slots is {value}: 0 to 2147483647 are allowed"):
+        replace(CAPACITY, n_slots=value)
+
+
 def test_capacity_refuses_more_outputs_than_tokens() -> None:
     with pytest.raises(GraphError, match="max_outputs is 9: a batch of 8 tokens has no more"):
         Capacity(8, 9, 1, 1)
@@ -29,7 +35,13 @@ def test_capacity_refuses_more_outputs_than_tokens() -> None:
 def test_capacity_holds_smaller_batches_on_the_same_cache() -> None:
     assert CAPACITY.holds(CAPACITY)
     assert CAPACITY.holds(Capacity(7, 1, 2, 4))
-    for larger in (Capacity(9, 2, 3, 4), Capacity(8, 3, 3, 4), Capacity(8, 2, 4, 4), Capacity(8, 2, 3, 5)):
+    for larger in (
+        Capacity(9, 2, 3, 4),
+        Capacity(8, 3, 3, 4),
+        Capacity(8, 2, 4, 4),
+        Capacity(8, 2, 3, 5),
+        Capacity(8, 2, 3, 4, 1),
+    ):
         assert not CAPACITY.holds(larger)
 
 

@@ -48,6 +48,7 @@ TINIES = st.builds(
     norms_results=st.booleans(),
     norms_inputs=st.booleans(),
     has_shared_gate=st.booleans(),
+    n_taps=st.sampled_from([0, 1, 3]),
     window=st.integers(0, 4),
     is_causal=st.booleans(),
     cap=st.sampled_from([0.0, 5.0]),

@@ -10,6 +10,7 @@ import pytest
 from emel.graph import ops, spec
 from emel.graph.errors import GraphError
 from emel.graph.fuse import fuse
+from emel.graph.state_ops import ShortConv
 from emel.tensor.types import TensorType
 from unit.graph.tiny import F16, Q8, Tiny
 
@@ -44,6 +45,7 @@ def widened(value: ops.Value | None, by: int = 1) -> ops.Value:
 
 
 BUILT = Tiny(has_bias=True, norms_heads=True, has_sinks=True).build()
+CONVOLVED = Tiny(n_taps=3).build()
 FUSED = fuse(BUILT)
 WEIGHT = BUILT.weights[0]
 STRAY = ops.Value(999, "stray", ops.Rows.TOKENS, 64)
@@ -153,6 +155,34 @@ BROKEN: list[tuple[Callable[[ops.Graph], object], str, ops.Graph]] = [
         change(BUILT, ops.RopeStore, lambda o: replace(o, kv_layer=1)),
     ),
     (spec.stores_before_it_attends, "the graph declares 3", replace(BUILT, n_kv_layers=3)),
+    (
+        spec.keeps_a_state_for_each_layer,
+        "keeps state layer 2 after 0 others",
+        change(CONVOLVED, ShortConv, lambda o: replace(o, state_layer=2)),
+    ),
+    (spec.keeps_a_state_for_each_layer, "keeps 128 values, a slot has 127", replace(CONVOLVED, state_width=127)),
+    (
+        spec.keeps_a_state_for_each_layer,
+        "has 17 taps",
+        change(CONVOLVED, ShortConv, lambda o: replace(o, n_taps=17)),
+    ),
+    (spec.keeps_a_state_for_each_layer, "the graph declares 3", replace(CONVOLVED, n_state_layers=3)),
+    (spec.fits_widths, "x is 193 wide, not 192", change(CONVOLVED, ShortConv, lambda o: replace(o, x=widened(o.x)))),
+    (
+        spec.fits_widths,
+        "0.taps is 192 wide, not 128",
+        change(CONVOLVED, ShortConv, lambda o: replace(o, n_taps=2)),
+    ),
+    (
+        spec.fits_widths,
+        "0.taps is 192 wide, not 64",
+        change(CONVOLVED, ShortConv, lambda o: replace(o, bias=o.taps)),
+    ),
+    (
+        spec.keeps_rows_apart,
+        "mixes outputs and tokens",
+        change(CONVOLVED, ShortConv, lambda o: replace(o, out=replace(o.out, rows=ops.Rows.OUTPUTS))),
+    ),
     (
         spec.ascends,
         "is in segment 0 after 1",

@@ -42,6 +42,7 @@ class Tiny:
     activation: Activation = Activation.SILU
     has_gate: bool = True
     magnitude: float = 1.0
+    n_taps: int = 0  # of a short convolution before each layer
     residual_scale: float = 1.0
     logit_scale: float = 1.0
     logit_cap: float = 0.0
@@ -72,6 +73,12 @@ class Tiny:
 
         for layer in range(self.n_layers):
             b.begin_layer()
+            if self.n_taps:
+                h = b.rms_norm(x, b.vector(f"{layer}.norm5", self.d_model), 1e-5)
+                taps = b.vector(f"{layer}.taps", self.n_taps * self.d_model)
+                bias = b.vector(f"{layer}.taps.bias", self.d_model) if self.has_bias else None
+                h = b.short_conv(linear(h, f"{layer}.bcx", 3 * self.d_model, q_type), taps, self.n_taps, bias)
+                x = b.add(x, linear(h, f"{layer}.conv_out", self.d_model, o_type))
             h = norm_input(x, 1)
             q = linear(h, f"{layer}.q", heads.q_width, q_type)
             k = linear(h, f"{layer}.k", heads.kv_width, k_type)
@@ -126,7 +133,7 @@ def raw_weights(graph: Graph, seed: int = 0) -> dict[str, bytes]:
             continue
         scale = 1.0 if not weight.is_packed else 0.5 / np.sqrt(weight.cols)
         values = (rng.standard_normal((weight.rows, weight.cols)) * scale).astype(np.float32)
-        if weight.name.endswith(("norm", "norm1", "norm2", "norm3", "norm4")):
+        if weight.name.endswith(("norm", "norm1", "norm2", "norm3", "norm4", "norm5")):
             values = 1.0 + 0.1 * values
         raw[weight.name] = gguf.quants.quantize(values, gguf.GGMLQuantizationType(int(weight.type))).tobytes()
     return raw

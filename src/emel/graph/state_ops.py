@@ -1,0 +1,46 @@
+"""Operations that remember something of a sequence between runs, outside the KV cache (see ops.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emel.graph.ops import Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from emel.graph.ops import Value, Weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortConv(Operation):
+    """Gated short convolution over the tokens of a sequence (LFM2, https://arxiv.org/abs/2511.23404).
+
+    x (tokens, 3n) holds B, C and X of each token: out = C * (bias + sum over j of taps[j] * product of token
+    t - (n_taps - 1) + j) with product = B * X. `taps` is (1, n_taps * n), tap by tap, the oldest first. Layer
+    `state_layer` of the recurrent state keeps the last n_taps - 1 products of each sequence.
+    """
+
+    x: Value
+    out: Value
+    taps: Weight
+    n_taps: int
+    state_layer: int
+    bias: Weight | None = None
+
+    @property
+    def state_width(self) -> int:
+        """Float32 values that a sequence's slot holds of this layer."""
+        return (self.n_taps - 1) * self.out.width
+
+    def inputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.x
+
+    def outputs(self) -> Iterator[Value]:  # noqa: D102
+        yield self.out
+
+    def weights(self) -> Iterator[Weight]:  # noqa: D102
+        yield self.taps
+        if self.bias is not None:
+            yield self.bias
