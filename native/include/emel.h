@@ -237,8 +237,8 @@ EMEL_API emel_status emel_plan_rebase(emel_plan* plan, uint32_t index, const voi
 typedef struct emel_counters {
   uint64_t dispatches[EMEL_OP_COUNT]; /* ops run, by kind */
   uint64_t matmul_by_type[40]; /* matmul parts run, by GGUF type */
-  uint64_t optimized; /* of all ops: run by the kernel meant for the plan's route */
-  uint64_t fallback; /* of all ops: run by the scalar kernel although the route is not scalar */
+  uint64_t optimized; /* of all ops: run by the kernel meant for the plan's route, or the one that all routes share */
+  uint64_t fallback; /* of all ops: run, if only in part, by the scalar kernel although the route is not scalar */
 } emel_counters;
 
 typedef struct emel_batch {

@@ -99,7 +99,7 @@ class SmallPlan {
         for (size_t j = 0; j < n * inputs[i][1]; ++j) values[j] = random.value() * 3.0f;
       }
       batch.n_tokens = n;
-      require(emel_plan_run(plan, pool_, &batch, nullptr));
+      require(emel_plan_run(plan, pool_, &batch, &counters));
       done += n;
     }
     emel_plan_destroy(plan);
@@ -108,6 +108,7 @@ class SmallPlan {
 
   emel_plan_desc desc{};
   Random random;
+  emel_counters counters{};
 
  private:
   static void* allocate(size_t n_bytes) {
@@ -206,6 +207,28 @@ void digest_sums(const emel::Kernels& kernels, emel_pool* pool, uint32_t n) {
   report("norm_of_scaled", n, 0, 0, plan.run(inputs, 3, x, n * 4, 0, 5));
 }
 
+// Whether a table with one kernel of the specification in it, the only one that runs, is found out.
+void digest_counters(const emel::Kernels& kernels, emel_pool* pool) {
+  if (kernels.add == emel::kKernelsScalar.add) return;
+  emel::Kernels mixed = kernels;
+  mixed.add = emel::kKernelsScalar.add;
+  const emel::Kernels* tables[2] = {&kernels, &mixed};
+  for (const emel::Kernels* table : tables) {
+    SmallPlan plan(*table, pool, 1);
+    const uint64_t x = plan.place(64);
+    emel_op& op = plan.add(EMEL_OP_ADD);
+    op.in[0] = op.in[1] = op.out[0] = x;
+    op.dim[0] = 16;
+    const uint64_t inputs[1][2] = {{x, 16}};
+    plan.run(inputs, 1, x, 64, 0, 2);
+    const uint64_t expected = table == &mixed ? 1 : 0;
+    if (plan.counters.fallback != expected || plan.counters.optimized != 1 - expected) {
+      fprintf(stderr, "emel_digest: fallbacks are not counted\n");
+      exit(1);
+    }
+  }
+}
+
 void digest_adjust(const emel::Kernels& kernels, size_t n, float cap) {
   Random random{n};
   Bytes x(n * 4);
@@ -269,6 +292,7 @@ void digest_gated(const emel::Kernels& kernels, emel_pool* pool, uint32_t activa
 }  // namespace
 
 void digest_operations(const emel::Kernels& kernels, emel_pool* pool) {
+  digest_counters(kernels, pool);
   digest_yarn();
   constexpr uint32_t kWidths[] = {1, 16, 37, 100};
   for (const uint32_t n : kWidths) {

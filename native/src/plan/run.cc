@@ -424,12 +424,47 @@ bool any_long_context(const emel_batch& batch) {
   return false;
 }
 
+// Whether the op runs a kernel of the specification's table although the plan's table is another. EMBED, ROPE_TABLE and
+// GATHER have one body for all routes.
+bool is_fallback(const emel_plan& plan, const emel_op& op) {
+  const Kernels& used = *plan.kernels;
+  const Kernels& scalar = kKernelsScalar;
+  if (&used == &scalar) return false;
+  switch (op.kind) {
+    case EMEL_OP_RMS_NORM:
+      return used.rms_norm == scalar.rms_norm;
+    case EMEL_OP_MATMUL:
+      for (uint32_t p = 0; p < op.dim[1]; ++p) {
+        const uint32_t type = plan.weights[op.weight[p]].type;
+        if (used.matmul[type] == scalar.matmul[type]) return true;
+      }
+      return (op.param[1] != 0.0f || op.param[0] != 0.0f) && used.adjust == scalar.adjust;
+    case EMEL_OP_ROPE_STORE:
+      return used.rope_store == scalar.rope_store;
+    case EMEL_OP_ATTENTION:
+      return used.attention == scalar.attention || used.attention_chunk == scalar.attention_chunk ||
+             used.attention_join == scalar.attention_join;
+    case EMEL_OP_QUANTIZE:
+      return used.quantize == scalar.quantize;
+    case EMEL_OP_GATED:
+      return used.gated[op.dim[1]] == scalar.gated[op.dim[1]];
+    case EMEL_OP_ARGMAX:
+      return used.argmax == scalar.argmax;
+    case EMEL_OP_ADD:
+      return used.add == scalar.add;
+    case EMEL_OP_SHORT_CONV:
+      return used.convolution == scalar.convolution;
+    default:
+      return false;
+  }
+}
+
 void count(const Run& run, emel_counters* counters) {
   for (uint64_t i = 0; i < run.plan->desc.n_ops; ++i) {
     const emel_op& op = run.plan->ops[i];
     if (!in_run(op, *run.batch)) continue;
     ++counters->dispatches[op.kind];
-    ++counters->optimized;
+    ++(is_fallback(*run.plan, op) ? counters->fallback : counters->optimized);
     if (op.kind != EMEL_OP_MATMUL) continue;
     for (uint32_t p = 0; p < op.dim[1]; ++p) ++counters->matmul_by_type[run.plan->weights[op.weight[p]].type];
   }
