@@ -148,10 +148,10 @@ enum {
    * become cap * tanh(score / cap). weight[0] (F32, n_heads) unless NO_WEIGHT: sinks, a score of each head that has no
    * value and joins the softmax after the last key. */
   EMEL_OP_ATTENTION = 6,
-  /* out[0] quantised = in[0] (T, n) f32. dim[0] = n. */
+  /* out[0] quantised = in[0] (T, n) f32. dim[0] = n, dim[2] = rows for each token (0 stands for 1). */
   EMEL_OP_QUANTIZE = 7,
   /* activation(in[0]) * in[1], each (T, n) f32, or without the product when in[1] is NONE; out[0] f32 and/or out[1]
-   * quantised. dim[0] = n, dim[1] = activation: 0 SiLU, 1 GELU by tanh, 2 GELU by erf, 3 clamped swish of
+   * quantised. dim[0] = n, dim[2] = rows for each token (0 stands for 1), dim[1] = activation: 0 SiLU, 1 GELU by tanh, 2 GELU by erf, 3 clamped swish of
    * g = min(in[0], param[1]): g / (1 + exp(-param[0] * g)) * (in[1] clamped to +-param[1], plus 1). */
   EMEL_OP_GATED = 8,
   /* out[0] (O, n) f32 = rows of in[0] (T, n) chosen by the batch's output_rows. dim[0] = n. */
@@ -167,7 +167,22 @@ enum {
    * sequence stay in its slot of the batch's state; a token at position 0 has zeros before it. dim = {n, taps (1..16),
    * state layer}. */
   EMEL_OP_SHORT_CONV = 12,
-  EMEL_OP_COUNT = 13
+  /* Chooses dim[1] = k of dim[0] = n_experts for each row of in[0] (T, n_experts) f32: the largest scores, plus weight[0]
+   * (F32, n_experts) unless NO_WEIGHT, ties to the lowest id. Scores by dim[2]: 0 softmax, 1 sigmoid, 2 as they are, with
+   * a softmax over those chosen. out[0] (T, k) f32 = scores chosen, in descending order of choice, divided by their sum
+   * when dim[3] is 1, times param[0] (0 stands for 1); out[1] = routing, emel_routing_bytes. */
+  EMEL_OP_TOP_K = 13,
+  /* out[0] (T * k rows) = rows of in[0] (T, n) f32, or quantised when dim[3] is 1, grouped by expert as the routing in[1]
+   * says. dim = {n, k, n_experts, quantised}. */
+  EMEL_OP_EXPERT_ROWS = 14,
+  /* MATMUL of grouped rows, each by its expert's matrix: out[p] (T * k, rows) f32; weight[p] (n_experts * rows, cols) and
+   * weight[4+p] (F32, n_experts * rows), expert after expert, rows a multiple of 16. in[0] as MATMUL's, T * k rows;
+   * in[1] = routing. dim = {cols, n_parts, k, n_experts}. */
+  EMEL_OP_EXPERT_MATMUL = 15,
+  /* out[0] (T, n) f32 = sum over the choices of a row, in their order, of in[2] (T, k) f32 times their row of in[0]
+   * (T * k, n) f32; in[1] = routing. dim = {n, k, n_experts}. */
+  EMEL_OP_EXPERT_SUM = 16,
+  EMEL_OP_COUNT = 17
 };
 
 /* The op works on the batch's n_outputs gathered rows instead of its n_tokens tokens (O for T above). */
@@ -225,6 +240,8 @@ EMEL_API uint64_t emel_quantized_bytes(uint64_t n);
 EMEL_API uint64_t emel_kv_bytes(uint64_t n_kv_layers, uint64_t n_blocks, uint64_t n_kv_heads, uint64_t head_dim);
 /* Bytes of a recurrent state (n_slots, n_state_layers, state_width) f32; 0: empty, or more than 2^46. */
 EMEL_API uint64_t emel_state_bytes(uint64_t n_state_layers, uint64_t state_width, uint64_t n_slots);
+/* Bytes of the routing of n_rows rows to k of n_experts each. */
+EMEL_API uint64_t emel_routing_bytes(uint64_t n_rows, uint64_t k, uint64_t n_experts);
 EMEL_API uint64_t emel_attention_scratch(uint64_t max_tokens, uint64_t n_heads, uint64_t n_kv_heads,
                                          uint64_t head_dim, uint64_t n_blocks);
 

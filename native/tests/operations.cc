@@ -48,6 +48,18 @@ class SmallPlan {
     for (size_t i = 0; i < n; ++i) values[i] = centre + random.value();
     return weight(values, n * 4, n, EMEL_TYPE_F32);
   }
+  // A packed F32 matrix.
+  uint32_t matrix(uint64_t rows, uint64_t cols) {
+    uint64_t n_bytes = 0;
+    require(emel_pack_size(EMEL_TYPE_F32, rows, cols, &n_bytes));
+    Bytes source(rows * cols * 4);
+    for (uint64_t i = 0; i < rows * cols; ++i) source.floats()[i] = random.value();
+    void* packed = allocate(n_bytes);
+    const emel_pack_job job{source.data, rows * cols * 4, packed, n_bytes, rows, cols, EMEL_TYPE_F32, 0};
+    require(emel_pack(pool_, &job, 1));
+    weights_[desc.n_weights] = {packed, n_bytes, rows, cols, EMEL_TYPE_F32, 1};
+    return static_cast<uint32_t>(desc.n_weights++);
+  }
   uint32_t frequencies(uint32_t n_rot) {
     auto* values = static_cast<double*>(allocate(n_rot / 2 * 8));
     require(emel_rope_frequencies(10000.0, n_rot, values));
@@ -255,6 +267,50 @@ void digest_convolution(const emel::Kernels& kernels, emel_pool* pool, uint32_t 
   report("short_conv", n, taps, n_past, plan.run(inputs, 1, out, n * 4, n_past, 6));
 }
 
+void digest_experts(const emel::Kernels& kernels, emel_pool* pool, uint32_t n_experts, uint32_t k, uint32_t gating) {
+  constexpr uint32_t kCols = 40;
+  constexpr uint32_t kRows = 48;
+  SmallPlan plan(kernels, pool, n_experts * 11u + gating);
+  const uint64_t x = plan.place(kCols * 4);
+  const uint64_t logits = plan.place(n_experts * 4);
+  const uint64_t weights = plan.place(k * 4);
+  const uint64_t routing = plan.place(emel_routing_bytes(SmallPlan::kMostTokens, k, n_experts), 1);
+  const uint64_t grouped = plan.place(k * kCols * 4);
+  const uint64_t results = plan.place(k * kRows * 4);
+  const uint64_t out = plan.place(kRows * 4);
+  emel_op& choice = plan.add(EMEL_OP_TOP_K);
+  choice.in[0] = logits;
+  choice.out[0] = weights;
+  choice.out[1] = routing;
+  choice.weight[0] = plan.vector(n_experts);
+  const uint32_t choice_dims[4] = {n_experts, k, gating, 1};
+  memcpy(choice.dim, choice_dims, sizeof choice_dims);
+  emel_op& rows = plan.add(EMEL_OP_EXPERT_ROWS);
+  rows.in[0] = x;
+  rows.in[1] = routing;
+  rows.out[0] = grouped;
+  const uint32_t rows_dims[4] = {kCols, k, n_experts, 0};
+  memcpy(rows.dim, rows_dims, sizeof rows_dims);
+  emel_op& product = plan.add(EMEL_OP_EXPERT_MATMUL);
+  product.in[0] = grouped;
+  product.in[1] = routing;
+  product.out[0] = results;
+  product.weight[0] = plan.matrix(uint64_t{n_experts} * kRows, kCols);
+  product.weight[4] = plan.vector(size_t{n_experts} * kRows);
+  const uint32_t product_dims[4] = {kCols, 1, k, n_experts};
+  memcpy(product.dim, product_dims, sizeof product_dims);
+  emel_op& sum = plan.add(EMEL_OP_EXPERT_SUM);
+  sum.in[0] = results;
+  sum.in[1] = routing;
+  sum.in[2] = weights;
+  sum.out[0] = out;
+  const uint32_t sum_dims[3] = {kRows, k, n_experts};
+  memcpy(sum.dim, sum_dims, sizeof sum_dims);
+  const uint64_t inputs[2][2] = {{x, kCols}, {logits, n_experts}};
+  report("top_k", n_experts, k, gating, plan.run(inputs, 2, weights, k * 4, 0, 23));
+  report("experts", n_experts, k, gating, plan.run(inputs, 2, out, kRows * 4, 0, 23));
+}
+
 void digest_yarn() {
   emel_yarn yarn{1e6, 4.0, 32768.0, 32.0, 1.0, 128, 0};
   double out[65];
@@ -293,6 +349,10 @@ void digest_gated(const emel::Kernels& kernels, emel_pool* pool, uint32_t activa
 
 void digest_operations(const emel::Kernels& kernels, emel_pool* pool) {
   digest_counters(kernels, pool);
+  for (uint32_t gating = 0; gating < emel::kGatings; ++gating) {
+    digest_experts(kernels, pool, 8, 2, gating);
+    digest_experts(kernels, pool, 37, 5, gating);
+  }
   digest_yarn();
   constexpr uint32_t kWidths[] = {1, 16, 37, 100};
   for (const uint32_t n : kWidths) {

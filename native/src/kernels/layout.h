@@ -60,6 +60,16 @@ struct Sight {
   }
 };
 
+// Who goes to which expert: int32 places (n_rows, k), the grouped row of each choice (before grouping, its expert);
+// pairs (n_rows * k), the choice that stands in each grouped row; begins (n_experts + 1), the first row of each expert.
+struct RoutingLayout {
+  size_t pairs_at;
+  size_t begins_at;
+  size_t bytes;
+  constexpr RoutingLayout(size_t n_rows, size_t k, size_t n_experts)
+      : pairs_at(n_rows * k), begins_at(2 * n_rows * k), bytes((2 * n_rows * k + n_experts + 1) * 4) {}
+};
+
 constexpr size_t kUnlimited = size_t{1} << 40;
 
 }  // namespace

@@ -87,6 +87,37 @@ struct RopeArgs {
   size_t block_bytes;  // of the cache, which may have more heads than this layer
 };
 
+constexpr size_t kMostExperts = 1024;
+
+// How the scores of experts become weights, as EMEL_OP_TOP_K numbers it.
+enum { kGateSoftmax = 0, kGateSigmoid = 1, kGateSoftmaxOfChosen = 2, kGatings = 3 };
+
+struct TopKArgs {
+  const float* logits;  // (n_rows, n_experts)
+  const float* bias;  // (n_experts,) added to choose, not to weigh; nullptr: none
+  int32_t* ids;  // (n_rows, k)
+  float* weights;  // (n_rows, k)
+  size_t n_experts;
+  size_t k;
+  size_t row_begin;
+  size_t row_end;
+  uint32_t gating;
+  bool normalize;
+  float scale;
+};
+
+struct ExpertSumArgs {
+  const float* results;  // (n_rows * k, n), grouped by expert
+  const int32_t* places;  // (n_rows, k): the row of results of each choice
+  size_t n_places;  // a place from here on is read as 0
+  const float* weights;  // (n_rows, k)
+  float* out;  // (n_rows, n)
+  size_t n;
+  size_t k;
+  size_t row_begin;
+  size_t row_end;
+};
+
 constexpr size_t kMostTaps = 16;
 
 // Blocks of 16 channels of a gated short convolution.
@@ -155,6 +186,8 @@ struct Kernels {
   void (*adjust)(float* x, size_t n, float scale, float cap);
   void (*add)(const AddArgs&);
   void (*convolution)(const ConvolutionArgs&);
+  void (*top_k)(const TopKArgs&);
+  void (*expert_sum)(const ExpertSumArgs&);
   // Lowest index of the largest value; -1 when any value is not finite.
   int32_t (*argmax)(const float* values, size_t n);
   // Largest value, for the sampler.

@@ -12,6 +12,7 @@
 #include "kernels/attention.h"
 #include "kernels/stream.h"
 #include "kernels/convolution.h"
+#include "kernels/experts.h"
 #include "kernels/reduce.h"
 #include "kernels/roofline.h"
 // clang-format on
@@ -57,6 +58,8 @@ constexpr Kernels all_kernels() {
   k.adjust = adjust;
   k.add = add;
   k.convolution = convolution;
+  k.top_k = top_k;
+  k.expert_sum = expert_sum;
   k.argmax = argmax;
   k.largest = largest;
 #if defined(EMEL_HAS_PEAKS)

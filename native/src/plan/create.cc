@@ -71,6 +71,12 @@ uint64_t emel_state_bytes(uint64_t n_state_layers, uint64_t state_width, uint64_
   return emel::times(emel::times(state_width * 4, n_state_layers), n_slots);
 }
 
+uint64_t emel_routing_bytes(uint64_t n_rows, uint64_t k, uint64_t n_experts) {
+  const uint64_t choices = emel::times(n_rows, k);
+  if (choices == 0 || choices > emel::kMaxBytes / 16 || n_experts > emel::kMostExperts) return 0;
+  return emel::RoutingLayout(n_rows, k, n_experts).bytes;
+}
+
 uint64_t emel_attention_scratch(uint64_t max_tokens, uint64_t n_heads, uint64_t, uint64_t head_dim,
                                 uint64_t n_blocks) {
   constexpr uint64_t kBlocksPerChunk = EMEL_ATTENTION_CHUNK / EMEL_KV_BLOCK;

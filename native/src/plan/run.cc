@@ -5,57 +5,13 @@
 #include "core/math.h"
 #include "kernels/layout.h"
 #include "pack/pack.h"
+#include "plan/experts.h"
+#include "plan/op_run.h"
 #include "plan/plan.h"
 #include "pool/pool.h"
 
 namespace emel {
 namespace {
-
-struct Run {
-  emel_plan* plan;
-  emel_pool* pool;
-  const emel_batch* batch;
-  uint32_t n_tiles;
-  bool split_chunks;
-};
-
-struct Slice {
-  size_t begin;
-  size_t end;
-};
-
-// Contiguous share of n items; below `least` items per lane the first lanes take it all.
-Slice slice_of(size_t n, const Lane& lane, size_t least = 1) {
-  size_t n_lanes = n / least;
-  if (n_lanes == 0) n_lanes = 1;
-  if (n_lanes > lane.n_lanes) n_lanes = lane.n_lanes;
-  if (lane.index >= n_lanes) return {0, 0};
-  return {n * lane.index / n_lanes, n * (lane.index + 1) / n_lanes};
-}
-
-// One op on one lane.
-struct OpRun {
-  const Run& run;
-  const emel_op& op;
-  const Lane& lane;
-
-  const emel_batch& batch() const { return *run.batch; }
-  const Kernels& kernels() const { return *run.plan->kernels; }
-  bool outputs() const { return (op.flags & EMEL_FLAG_OUTPUT_ROWS) != 0; }
-  size_t n_rows() const { return outputs() ? batch().n_outputs : batch().n_tokens; }
-  uint8_t* at(uint64_t offset) const {
-    return offset == EMEL_NONE ? nullptr : static_cast<uint8_t*>(batch().arena) + offset;
-  }
-  float* floats(uint64_t offset) const { return reinterpret_cast<float*>(at(offset)); }
-  const emel_weight& weight(uint32_t slot) const { return run.plan->weights[op.weight[slot]]; }
-  const float* optional_vector(uint32_t slot) const {
-    return op.weight[slot] == EMEL_NO_WEIGHT ? nullptr : static_cast<const float*>(weight(slot).data);
-  }
-  size_t kv_block_bytes() const { return KvLayout(run.plan->desc.n_kv_heads, run.plan->desc.head_dim).block_bytes; }
-  uint8_t* kv_layer(size_t layer) const {
-    return static_cast<uint8_t*>(batch().kv) + layer * run.plan->desc.n_blocks * kv_block_bytes();
-  }
-};
 
 void run_embed(const OpRun& r) {
   const emel_weight& table = r.weight(0);
@@ -293,7 +249,8 @@ void run_blocks(const OpRun& r, bool gated) {
   a.out = gated ? r.floats(r.op.out[0]) : nullptr;
   a.quantized = r.at(gated ? r.op.out[1] : r.op.out[0]);
   a.n = r.op.dim[0];
-  const Slice items = slice_of(r.n_rows() * QuantizedLayout(a.n).n_blocks, r.lane, gated ? 8 : 32);
+  const size_t per_token = r.op.dim[2] == 0 ? 1 : r.op.dim[2];
+  const Slice items = slice_of(r.n_rows() * per_token * QuantizedLayout(a.n).n_blocks, r.lane, gated ? 8 : 32);
   a.item_begin = items.begin;
   a.item_end = items.end;
   if (gated) {
@@ -377,6 +334,14 @@ void run_op(const OpRun& r, std::atomic<uint32_t>& next) {
       return run_gather(r);
     case EMEL_OP_SHORT_CONV:
       return run_convolution(r);
+    case EMEL_OP_TOP_K:
+      return run_top_k(r);
+    case EMEL_OP_EXPERT_ROWS:
+      return run_expert_rows(r);
+    case EMEL_OP_EXPERT_MATMUL:
+      return run_expert_matmul(r);
+    case EMEL_OP_EXPERT_SUM:
+      return run_expert_sum(r);
     case EMEL_OP_ADD:
       return run_add(r);
     default:
@@ -434,6 +399,7 @@ bool is_fallback(const emel_plan& plan, const emel_op& op) {
     case EMEL_OP_RMS_NORM:
       return used.rms_norm == scalar.rms_norm;
     case EMEL_OP_MATMUL:
+    case EMEL_OP_EXPERT_MATMUL:
       for (uint32_t p = 0; p < op.dim[1]; ++p) {
         const uint32_t type = plan.weights[op.weight[p]].type;
         if (used.matmul[type] == scalar.matmul[type]) return true;
@@ -454,6 +420,10 @@ bool is_fallback(const emel_plan& plan, const emel_op& op) {
       return used.add == scalar.add;
     case EMEL_OP_SHORT_CONV:
       return used.convolution == scalar.convolution;
+    case EMEL_OP_TOP_K:
+      return used.top_k == scalar.top_k;
+    case EMEL_OP_EXPERT_SUM:
+      return used.expert_sum == scalar.expert_sum;
     default:
       return false;
   }
@@ -465,7 +435,7 @@ void count(const Run& run, emel_counters* counters) {
     if (!in_run(op, *run.batch)) continue;
     ++counters->dispatches[op.kind];
     ++(is_fallback(*run.plan, op) ? counters->fallback : counters->optimized);
-    if (op.kind != EMEL_OP_MATMUL) continue;
+    if (op.kind != EMEL_OP_MATMUL && op.kind != EMEL_OP_EXPERT_MATMUL) continue;
     for (uint32_t p = 0; p < op.dim[1]; ++p) ++counters->matmul_by_type[run.plan->weights[op.weight[p]].type];
   }
 }

@@ -184,20 +184,25 @@ void check_attention(OpCheck& c) {
 }
 
 void check_blocks(OpCheck& c, bool gated) {
-  const uint32_t n = c.op.dim[0];
-  c.dim("dim[0]", n, kMaxDim);
-  c.floats("in[0]", c.op.in[0], n);
+  const uint64_t n = c.op.dim[0];
+  const uint32_t per_token = c.op.dim[2] == 0 ? 1 : c.op.dim[2];
+  c.dim("dim[0]", c.op.dim[0], kMaxDim);
+  c.dim("dim[2]", per_token, kMostExperts);
+  if (c.status != EMEL_OK) return;
+  c.floats("in[0]", c.op.in[0], n * per_token);
   if (gated) {
     if (c.op.dim[1] >= kActivations) c.refuse(EMEL_UNSUPPORTED, "activation", c.op.dim[1], kActivations - 1);
     if (c.op.dim[1] == kClampedSwish) {
-      c.floats("in[1]", c.op.in[1], n);
+      c.floats("in[1]", c.op.in[1], n * per_token);
     } else {
-      c.optional_floats("in[1]", c.op.in[1], n);
+      c.optional_floats("in[1]", c.op.in[1], n * per_token);
     }
-    c.optional_floats("out[0]", c.op.out[0], n);
-    c.optional_quantized("out[1]", c.op.out[1], n);
+    c.optional_floats("out[0]", c.op.out[0], n * per_token);
+    if (c.op.out[1] != EMEL_NONE) {
+      c.buffer("out[1]", c.op.out[1], c.max_rows() * per_token, QuantizedLayout(n).bytes());
+    }
   } else {
-    c.buffer("out[0]", c.op.out[0], c.max_rows(), QuantizedLayout(n).bytes());
+    c.buffer("out[0]", c.op.out[0], c.max_rows() * per_token, QuantizedLayout(n).bytes());
   }
 }
 
@@ -233,6 +238,71 @@ void check_convolution(OpCheck& c) {
   c.vector(0, EMEL_TYPE_F32, uint64_t{taps} * n);
   c.optional_vector(1, n);
   c.floats("in[0]", c.op.in[0], uint64_t{n} * 3);
+  c.floats("out[0]", c.op.out[0], n);
+}
+
+void check_routing(OpCheck& c, const char* what, uint64_t offset, uint32_t k, uint32_t n_experts) {
+  c.dim("n_experts", n_experts, kMostExperts);
+  c.dim("k", k, n_experts);
+  if (c.status == EMEL_OK) c.buffer(what, offset, 1, emel_routing_bytes(c.max_rows(), k, n_experts));
+}
+
+void check_top_k(OpCheck& c) {
+  const uint32_t n_experts = c.op.dim[0];
+  const uint32_t k = c.op.dim[1];
+  check_routing(c, "out[1]", c.op.out[1], k, n_experts);
+  if (c.op.dim[2] >= kGatings) c.refuse(EMEL_UNSUPPORTED, "gating", c.op.dim[2], kGatings - 1);
+  if (c.op.dim[3] > 1) c.refuse(EMEL_INVALID_ARGUMENT, "dim[3]", c.op.dim[3], 1);
+  c.optional_vector(0, n_experts);
+  c.floats("in[0]", c.op.in[0], n_experts);
+  c.floats("out[0]", c.op.out[0], k);
+}
+
+void check_expert_rows(OpCheck& c) {
+  const uint32_t n = c.op.dim[0];
+  c.dim("dim[0]", n, kMaxDim);
+  check_routing(c, "in[1]", c.op.in[1], c.op.dim[1], c.op.dim[2]);
+  if (c.op.dim[3] > 1) c.refuse(EMEL_INVALID_ARGUMENT, "dim[3]", c.op.dim[3], 1);
+  if (c.status != EMEL_OK) return;
+  const uint64_t row_bytes = c.op.dim[3] == 1 ? QuantizedLayout(n).bytes() : uint64_t{n} * 4;
+  c.buffer("in[0]", c.op.in[0], c.max_rows(), row_bytes);
+  c.buffer("out[0]", c.op.out[0], c.max_rows() * c.op.dim[1], row_bytes);
+}
+
+void check_expert_matmul(OpCheck& c) {
+  const uint32_t cols = c.op.dim[0];
+  const uint32_t k = c.op.dim[2];
+  const uint32_t n_experts = c.op.dim[3];
+  c.dim("dim[0]", cols, kMaxDim);
+  c.dim("dim[1]", c.op.dim[1], 4);
+  check_routing(c, "in[1]", c.op.in[1], k, n_experts);
+  if (c.status != EMEL_OK) return;
+  const uint64_t max_rows = c.max_rows() * k;
+  bool quantized = false;
+  for (uint32_t p = 0; p < c.op.dim[1]; ++p) {
+    const emel_weight* part = c.matrix(p, cols);
+    if (part == nullptr) return;
+    if (p == 0) quantized = is_block_type(part->type);
+    if (is_block_type(part->type) != quantized) {
+      c.refuse(EMEL_INVALID_ARGUMENT, "type of a part (block and float parts mixed)", part->type, part->type);
+    }
+    if (part->rows % (uint64_t{n_experts} * kRowsPerGroup) != 0) {
+      c.refuse(EMEL_INVALID_ARGUMENT, "rows of all experts (16 for each, or a multiple)", part->rows,
+               uint64_t{n_experts} * kRowsPerGroup);
+    }
+    c.buffer("out", c.op.out[p], max_rows, part->rows / n_experts * 4);
+    c.optional_vector(4 + p, part->rows);
+  }
+  c.buffer("in[0]", c.op.in[0], max_rows, quantized ? QuantizedLayout(cols).bytes() : uint64_t{cols} * 4);
+}
+
+void check_expert_sum(OpCheck& c) {
+  const uint32_t n = c.op.dim[0];
+  c.dim("dim[0]", n, kMaxDim);
+  check_routing(c, "in[1]", c.op.in[1], c.op.dim[1], c.op.dim[2]);
+  if (c.status != EMEL_OK) return;
+  c.buffer("in[0]", c.op.in[0], c.max_rows() * c.op.dim[1], uint64_t{n} * 4);
+  c.floats("in[2]", c.op.in[2], c.op.dim[1]);
   c.floats("out[0]", c.op.out[0], n);
 }
 
@@ -282,6 +352,18 @@ emel_status check_op(const emel_plan& plan, const emel_op& op, uint64_t index) {
       break;
     case EMEL_OP_SHORT_CONV:
       check_convolution(c);
+      break;
+    case EMEL_OP_TOP_K:
+      check_top_k(c);
+      break;
+    case EMEL_OP_EXPERT_ROWS:
+      check_expert_rows(c);
+      break;
+    case EMEL_OP_EXPERT_MATMUL:
+      check_expert_matmul(c);
+      break;
+    case EMEL_OP_EXPERT_SUM:
+      check_expert_sum(c);
       break;
     default:
       return fail(EMEL_UNSUPPORTED, "plan: op %llu has unknown kind %u", static_cast<Size>(index), op.kind);

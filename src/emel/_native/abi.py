@@ -51,9 +51,13 @@ class OpKind(IntEnum):
     ARGMAX = 10
     ADD = 11
     SHORT_CONV = 12
+    TOP_K = 13
+    EXPERT_ROWS = 14
+    EXPERT_MATMUL = 15
+    EXPERT_SUM = 16
 
 
-OP_COUNT = 13
+OP_COUNT = 17
 
 
 class Roof(IntEnum):
@@ -222,6 +226,7 @@ PROTOTYPES: Mapping[str, Prototype] = {
     "emel_quantized_bytes": (c_uint64, (c_uint64,)),
     "emel_kv_bytes": (c_uint64, (c_uint64, c_uint64, c_uint64, c_uint64)),
     "emel_state_bytes": (c_uint64, (c_uint64, c_uint64, c_uint64)),
+    "emel_routing_bytes": (c_uint64, (c_uint64, c_uint64, c_uint64)),
     "emel_attention_scratch": (c_uint64, (c_uint64, c_uint64, c_uint64, c_uint64, c_uint64)),
     "emel_plan_create": (c_int32, (POINTER(PlanDesc), POINTER(c_void_p))),
     "emel_plan_destroy": (None, (c_void_p,)),
