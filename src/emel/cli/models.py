@@ -28,13 +28,11 @@ def locate(model: str | None, *, offline: bool, quiet: bool = False) -> Path:
 def open_model(model: str | None, arguments: argparse.Namespace) -> Model:
     """Finds the model and loads it with the session options of the command line."""
     import emel
-    from emel.engine.ahead import FOR_CHAT, importing
 
     if arguments.isa is not None:
         _check_route(arguments.isa)
     path = locate(model, offline=arguments.offline, quiet=arguments.quiet)
-    with importing(*(() if getattr(arguments, "raw", False) else FOR_CHAT)):
-        return emel.load(path, n_ctx=arguments.ctx_size, n_threads=arguments.threads, isa=arguments.isa)
+    return emel.load(path, n_ctx=arguments.ctx_size, n_threads=arguments.threads, isa=arguments.isa)
 
 
 def _check_route(name: str) -> None:

@@ -10,7 +10,6 @@ import os
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from emel.engine.ahead import FOR_TEXT, importing
 from emel.engine.arguments import checked_whole
 from emel.engine.failures import load_failures, request_failures
 from emel.engine.turns import Turns
@@ -91,8 +90,7 @@ class Session:
         self._process = os.getpid()
 
     def _build(self, path: str | os.PathLike[str], n_ctx: int | None) -> None:
-        with importing(*FOR_TEXT):
-            self.model = load_model(path, self.pool)
+        self.model = load_model(path, self.pool)
         self._opened.append(self.model)
         parameters = self.model.parameters
         self.n_vocab = parameters.n_vocab
