@@ -6,13 +6,13 @@ import itertools
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from emel._native import LIBRARY
 
+RECORDED = Path(__file__).parent / "data"
 LANES = (1, 2, 3, 5, 8)
 LEAST_CASES = 400
 ALIKE = {"attention_1_1_halves 64 0 1"}  # one key at position 0: whatever the pairing, the output is its value
@@ -62,6 +62,19 @@ def assert_digests_say_something(lines: list[str]) -> None:
             digests[digest] = line
     assert len(indices) > LEAST_CASES // 40
     assert {line.split()[0] for line in lines} >= {"quantize", "gated", "rms_norm", "argmax", "matmul_2", "matmul_8"}
+
+
+def test_results_are_those_of_the_numerics_version(native_build: Path, routes: dict[str, int]) -> None:
+    """Recorded digests stay as long as the version does; new cases may come."""
+    version = LIBRARY.emel_numerics_version()
+    recorded = (RECORDED / f"numerics_{version}.txt").read_text(encoding="ascii").splitlines()
+    assert len(recorded) > LEAST_CASES
+    printed = set(digest_text(native_build, list(routes)[-1], 2).splitlines())
+    changed = [line for line in recorded if line not in printed]
+    assert not changed, (
+        f"{len(changed)} results are not those of numerics version {version}, the first {changed[0]!r}: "
+        "if that is meant, raise EMEL_NUMERICS_VERSION and record the digests anew (emel_digest scalar 1)"
+    )
 
 
 def test_digest_program_lists_the_routes_of_this_machine(native_build: Path, routes: dict[str, int]) -> None:
