@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emel.graph.errors import GraphError
+from emel.graph.expert_builder import ExpertBuilder
 from emel.graph.ops import (
     Activation,
     Add,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from emel.graph.ops import Heads, Operation
 
 
-class GraphBuilder:
+class GraphBuilder(ExpertBuilder):
     """Collects operations, values and weights; `finish` gives the graph.
 
     Operations before the first `begin_layer` are segment 0, those of layer i segment i + 1, those after `end_layers`
@@ -113,8 +114,8 @@ class GraphBuilder:
     def _value(self, name: str, like: Value | None, width: int, form: Form = Form.F32) -> Value:
         return self._value_of(name, Rows.TOKENS if like is None else like.rows, width, form)
 
-    def _value_of(self, name: str, rows: Rows, width: int, form: Form) -> Value:
-        value = Value(len(self._values), f"{name}.{self._segment}", rows, width, form)
+    def _value_of(self, name: str, rows: Rows, width: int, form: Form, per_row: int = 1) -> Value:
+        value = Value(len(self._values), f"{name}.{self._segment}", rows, width, form, per_row)
         self._values.append(value)
         self._written_in.append(self.layer)
         return value
@@ -303,7 +304,7 @@ class GraphBuilder:
             _same_shape("gated", gate, up)
         elif activation is Activation.CLAMPED_SWISH:
             raise GraphError("gated: the clamped swish needs a value to multiply")
-        out = self._value("gated", gate, gate.width)
+        out = self._value_of("gated", gate.rows, gate.width, Form.F32, gate.per_row)
         self._operations.append(
             Gated(
                 gate=gate,

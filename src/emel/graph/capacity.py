@@ -57,6 +57,9 @@ class Sizes(Protocol):
     def quantized_bytes(self, width: int, /) -> int:
         """Bytes of one token's quantised activation."""
 
+    def routing_bytes(self, n_rows: int, k: int, n_experts: int, /) -> int:
+        """Bytes of the routing of `n_rows` rows to `k` experts each."""
+
     def attention_scratch_bytes(
         self, max_tokens: int, n_heads: int, n_kv_heads: int, head_dim: int, n_blocks: int, /
     ) -> int:
@@ -71,9 +74,11 @@ def value_bytes(graph: Graph, capacity: Capacity, native: Sizes = NATIVE_SIZES) 
     n_bytes: dict[int, int] = {}
     for operation in graph.operations:
         for value in operation.outputs():
-            n_rows = capacity.rows(value.rows)
+            n_rows = capacity.rows(value.rows) * value.per_row
             if value.form is Form.QUANTIZED:
                 n_bytes[value.index] = n_rows * native.quantized_bytes(value.width)
+            elif value.form is Form.ROUTING:
+                n_bytes[value.index] = native.routing_bytes(capacity.rows(value.rows), value.per_row, value.width)
             elif value.form is Form.SCRATCH:
                 assert isinstance(operation, Attention)  # the only operation with scratch
                 heads = operation.heads

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from emel.graph.expert_ops import ExpertLinear, ExpertRows
 from emel.graph.ops import Add, Form, Gated, Linear, Quantize, RmsNorm, Value
 from emel.graph.spec import MAX_PARTS
 
@@ -21,7 +22,7 @@ def fuse(graph: Graph) -> Graph:
     """The graph with all three rewrites applied; graph/spec.py's PLAN_RULES say whether it can be planned."""
     values = list(graph.values)
     operations = _fold_sums(list(graph.operations))
-    operations = _join_linears(operations)
+    operations = _group_blocks(_join_linears(operations), values)
     operations = _quantize_once(operations, values)
     return replace(graph, operations=tuple(operations), values=tuple(values))
 
@@ -58,7 +59,9 @@ def _join_linears(operations: list[Operation]) -> list[Operation]:
 def _can_join(first: Linear, second: Linear) -> bool:
     parts = first.parts + second.parts
     return (
-        first.x == second.x
+        type(first) is type(second)
+        and list(first.inputs()) == list(second.inputs())
+        and first.x == second.x
         and (first.scale, first.cap, second.scale, second.cap) == (1.0, 0.0, 1.0, 0.0)
         and first.segment == second.segment
         and len(parts) <= MAX_PARTS
@@ -74,12 +77,36 @@ def _reads_blocks(operation: Operation) -> bool:
     )
 
 
+def _group_blocks(operations: list[Operation], values: list[Value]) -> list[Operation]:
+    """Rows that only block-type experts read are quantised before they are grouped, not once for each expert."""
+    readers: dict[Value, list[Operation]] = {}
+    for operation in operations:
+        for value in operation.inputs():
+            readers.setdefault(value, []).append(operation)
+    grouped: dict[Value, Value] = {}
+    rewritten: list[Operation] = []
+    for operation in operations:
+        if isinstance(operation, ExpertRows) and all(map(_reads_blocks, readers.get(operation.out, [operation]))):
+            x, out = operation.x, operation.out
+            blocks = Value(len(values), f"{x.name}.q", x.rows, x.width, Form.QUANTIZED)
+            grouped[out] = Value(len(values) + 1, f"{out.name}.q", out.rows, out.width, Form.QUANTIZED, out.per_row)
+            values += [blocks, grouped[out]]
+            where = {"layer": operation.layer, "segment": operation.segment}
+            rewritten.append(Quantize(x=x, out=blocks, **where))
+            rewritten.append(replace(operation, x=blocks, out=grouped[out]))
+        elif isinstance(operation, ExpertLinear) and operation.x in grouped:
+            rewritten.append(replace(operation, x=grouped[operation.x]))
+        else:
+            rewritten.append(operation)
+    return rewritten
+
+
 def _quantize_once(operations: list[Operation], values: list[Value]) -> list[Operation]:
     wanted = {operation.x for operation in operations if isinstance(operation, Linear) and _reads_blocks(operation)}
     plain = {value for operation in operations if not _reads_blocks(operation) for value in operation.inputs()}
     quantized: dict[Value, Value] = {}
     for value in sorted(wanted, key=lambda each: each.index):
-        blocks = Value(len(values), f"{value.name}.q", value.rows, value.width, Form.QUANTIZED)
+        blocks = Value(len(values), f"{value.name}.q", value.rows, value.width, Form.QUANTIZED, value.per_row)
         quantized[value] = blocks
         values.append(blocks)
     rewritten: list[Operation] = []

@@ -32,19 +32,21 @@ class Form(Enum):
 
     F32 = "f32"
     QUANTIZED = "quantized"  # int8 blocks of 32 with scales and sums
+    ROUTING = "routing"  # who goes to which expert
     SCRATCH = "scratch"  # bytes of no meaning between operations
     LOGITS = "logits"  # float32 outside the arena: what the run is for
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """(rows, width) numbers; `index` is unique in its graph."""
+    """(rows * per_row, width) numbers; `index` is unique in its graph. A routing's width is the number of experts."""
 
     index: int
     name: str
     rows: Rows
     width: int
     form: Form = Form.F32
+    per_row: int = 1  # more than 1: a row for each expert chosen
 
     def __hash__(self) -> int:
         return self.index

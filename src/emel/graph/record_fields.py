@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from emel._native import abi
 from emel.graph.errors import GraphError
+from emel.graph.expert_ops import ExpertLinear, ExpertRows, ExpertSum, TopK
 from emel.graph.ops import (
     Add,
     Argmax,
@@ -129,6 +130,7 @@ def _fill_gated(record: abi.Op, operation: Gated, offsets: dict[int, int]) -> No
         record.in_[1] = offsets[operation.up.index]
     record.dim[0] = operation.gate.width
     record.dim[1] = operation.activation.value
+    record.dim[2] = operation.gate.per_row
     record.param[0], record.param[1] = operation.alpha, operation.limit
     _fill_results(record, operation, offsets)
 
@@ -154,6 +156,44 @@ def _fill_copy(record: abi.Op, operation: Quantize | Gather, offsets: dict[int, 
     record.in_[0] = offsets[operation.x.index]
     record.out[0] = offsets[operation.out.index]
     record.dim[0] = operation.x.width
+    if isinstance(operation, Quantize):
+        record.dim[2] = operation.x.per_row
+
+
+def _fill_top_k(record: abi.Op, operation: TopK, offsets: dict[int, int]) -> None:
+    record.kind = abi.OpKind.TOP_K
+    record.in_[0] = offsets[operation.scores.index]
+    record.out[0] = offsets[operation.weights_out.index]
+    record.out[1] = offsets[operation.routing.index]
+    if operation.bias is not None:
+        record.weight[0] = operation.bias.index
+    record.dim[0], record.dim[1] = operation.scores.width, operation.routing.per_row
+    record.dim[2], record.dim[3] = operation.gating.value, int(operation.is_normalized)
+    record.param[0] = operation.scale
+
+
+def _fill_expert_rows(record: abi.Op, operation: ExpertRows, offsets: dict[int, int]) -> None:
+    record.kind = abi.OpKind.EXPERT_ROWS
+    record.in_[0], record.in_[1] = offsets[operation.x.index], offsets[operation.routing.index]
+    record.out[0] = offsets[operation.out.index]
+    record.dim[0], record.dim[1], record.dim[2] = operation.x.width, operation.routing.per_row, operation.routing.width
+    record.dim[3] = int(operation.x.form is Form.QUANTIZED)
+
+
+def _fill_expert_linear(record: abi.Op, operation: ExpertLinear, offsets: dict[int, int]) -> None:
+    _fill_linear(record, operation, offsets)
+    record.kind = abi.OpKind.EXPERT_MATMUL
+    record.in_[1] = offsets[operation.routing.index]
+    record.dim[2], record.dim[3] = operation.routing.per_row, operation.routing.width
+    record.param[0] = record.param[1] = 0.0
+
+
+def _fill_expert_sum(record: abi.Op, operation: ExpertSum, offsets: dict[int, int]) -> None:
+    record.kind = abi.OpKind.EXPERT_SUM
+    for index, value in enumerate(operation.inputs()):
+        record.in_[index] = offsets[value.index]
+    record.out[0] = offsets[operation.out.index]
+    record.dim[0], record.dim[1], record.dim[2] = operation.x.width, operation.routing.per_row, operation.routing.width
 
 
 def _fill_argmax(record: abi.Op, operation: Argmax, _offsets: dict[int, int]) -> None:
@@ -170,6 +210,10 @@ FILLERS: dict[type[Operation], Callable[[abi.Op, Any, dict[int, int]], None]] = 
     RopeStore: _fill_attention,
     Attention: _fill_attention,
     ShortConv: _fill_short_conv,
+    TopK: _fill_top_k,
+    ExpertRows: _fill_expert_rows,
+    ExpertLinear: _fill_expert_linear,
+    ExpertSum: _fill_expert_sum,
     Gated: _fill_gated,
     Quantize: _fill_copy,
     Gather: _fill_copy,

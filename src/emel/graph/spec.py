@@ -12,20 +12,23 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from emel.graph.errors import GraphError
+from emel.graph.expert_ops import ExpertLinear, ExpertRows, ExpertSum, TopK
 from emel.graph.ops import (
-    Add,
     Argmax,
     Attention,
     Embed,
     Form,
+    Gated,
     Gather,
     Linear,
+    Quantize,
     RmsNorm,
     RopeStore,
     RopeTable,
     Rows,
 )
 from emel.graph.state_ops import ShortConv
+from emel.graph.widths import operand_widths
 from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:
@@ -116,7 +119,7 @@ def knows_its_weights(graph: Graph) -> Iterator[str]:
 def fits_widths(graph: Graph) -> Iterator[str]:
     """Operands have the widths of their weights and of each other."""
     for where, operation in _numbered(graph):
-        for name, seen, wanted in _widths(operation):
+        for name, seen, wanted in operand_widths(operation):
             if seen != wanted:
                 yield f"{where}: {name} is {seen} wide, not {wanted}"
 
@@ -130,7 +133,7 @@ def reads_the_right_kind_of_weight(graph: Graph) -> Iterator[str]:
         elif isinstance(operation, Linear):
             matrices = [part.weight for part in operation.parts]
             vectors = [part.bias for part in operation.parts if part.bias is not None]
-        elif isinstance(operation, RmsNorm | RopeStore | Attention | ShortConv):
+        elif isinstance(operation, RmsNorm | RopeStore | Attention | ShortConv | TopK):
             vectors = list(operation.weights())
         elif isinstance(operation, RopeTable):
             vectors, wanted = [operation.frequencies], TensorType.F64
@@ -167,6 +170,31 @@ def stores_before_it_attends(graph: Graph) -> Iterator[str]:
             yield f"{where} attends to KV layer {operation.kv_layer}, {n_stored} were stored"
     if n_stored != graph.n_kv_layers:
         yield f"{n_stored} KV layers are stored, the graph declares {graph.n_kv_layers}"
+
+
+def keeps_choices_together(graph: Graph) -> Iterator[str]:
+    """Rows grouped by expert come from a grouping, are read by what works row by row, and end in a sum."""
+    for where, operation in _numbered(graph):
+        counts = {value.name: value.per_row for value in (*operation.inputs(), *operation.outputs())}
+        wanted = dict.fromkeys(counts, 1)
+        if isinstance(operation, Gated | Quantize):
+            wanted = dict.fromkeys(counts, max(counts.values()))
+        elif isinstance(operation, TopK):
+            wanted[operation.routing.name] = operation.weights_out.width
+        elif isinstance(operation, ExpertRows | ExpertLinear | ExpertSum):
+            grouped = dict.fromkeys(counts, operation.routing.per_row)
+            plain = [operation.x] if isinstance(operation, ExpertRows) else []
+            plain = [operation.weights_in, operation.out] if isinstance(operation, ExpertSum) else plain
+            wanted = grouped | {value.name: 1 for value in plain}
+        yield from (
+            f"{where}: {name} has {counts[name]} rows for each row, not {n}"
+            for name, n in wanted.items()
+            if counts[name] != n
+        )
+        routings = {value for value in operation.inputs() if value.form is Form.ROUTING}
+        expected = {operation.routing} if isinstance(operation, ExpertRows | ExpertLinear | ExpertSum) else set()
+        if routings != expected:
+            yield f"{where} reads a routing that is none, or one it cannot read"
 
 
 def keeps_a_state_for_each_layer(graph: Graph) -> Iterator[str]:
@@ -231,11 +259,12 @@ def has_parts_of_one_kind(graph: Graph) -> Iterator[str]:
 
 
 def reads_the_right_form(graph: Graph) -> Iterator[str]:
-    """Quantised values have whole blocks and are read by linears alone; a norm or gate writes something."""
+    """Quantised values have whole blocks and are read by linears or grouped; a norm or gate writes something."""
     for where, operation in _numbered(graph):
-        if not isinstance(operation, Linear | Argmax):
+        if not isinstance(operation, Linear | Argmax | ExpertRows):
+            allowed = (Form.F32, Form.ROUTING)
             yield from (
-                f"{where} reads {v.name} as {v.form.value}" for v in operation.inputs() if v.form is not Form.F32
+                f"{where} reads {v.name} as {v.form.value}" for v in operation.inputs() if v.form not in allowed
             )
         if not list(operation.outputs()) and not isinstance(operation, Argmax):
             yield f"{where} writes nothing"
@@ -256,6 +285,7 @@ RULES: tuple[Rule, ...] = (
     fits_heads,
     stores_before_it_attends,
     keeps_a_state_for_each_layer,
+    keeps_choices_together,
     ascends,
     ends_in_logits,
 )
@@ -288,41 +318,3 @@ class _Where(NamedTuple):
 
 def _numbered(graph: Graph) -> Iterator[tuple[_Where, Operation]]:
     return ((_Where(index, operation), operation) for index, operation in enumerate(graph.operations))
-
-
-def _widths(operation: Operation) -> Iterator[tuple[str, int, int]]:
-    """(operand, its width, the width it must have)."""
-    if isinstance(operation, Embed):
-        yield "out", operation.out.width, operation.weight.cols
-    elif isinstance(operation, RopeTable):
-        yield "out", operation.out.width, 2 * operation.frequencies.cols
-    elif isinstance(operation, Linear):
-        for part in operation.parts:
-            yield part.weight.name, part.weight.cols, operation.x.width
-            yield part.out.name, part.out.width, part.weight.rows
-            if part.bias is not None:
-                yield part.bias.name, part.bias.cols, part.weight.rows
-    elif isinstance(operation, RmsNorm):
-        yield operation.weight.name, operation.weight.cols, operation.x.width
-    if isinstance(operation, RopeStore):
-        heads = operation.heads
-        yield "q", operation.q.width, heads.q_width
-        yield "k", operation.k.width, heads.kv_width
-        yield "v", operation.v.width, heads.kv_width
-        yield "rotated", operation.rotated.width, heads.q_width
-        yield from ((norm.name, norm.cols, heads.head_dim) for norm in operation.weights())
-    elif isinstance(operation, Attention):
-        yield "q", operation.q.width, operation.heads.q_width
-        yield "out", operation.out.width, operation.heads.q_width
-        yield from ((sinks.name, sinks.cols, operation.heads.n_heads) for sinks in operation.weights())
-    elif isinstance(operation, ShortConv):
-        yield "x", operation.x.width, 3 * operation.out.width
-        yield operation.taps.name, operation.taps.cols, operation.n_taps * operation.out.width
-        if operation.bias is not None:
-            yield operation.bias.name, operation.bias.cols, operation.out.width
-    elif not isinstance(operation, Embed | RopeTable | Linear | Argmax):
-        operands = [*operation.inputs(), *operation.outputs()]
-        if isinstance(operation, Add) and operation.gate is not None:
-            operands.remove(operation.gate)
-            yield operation.gate.name, operation.gate.width, 1
-        yield from ((value.name, value.width, operands[0].width) for value in operands)

@@ -44,6 +44,12 @@ def state_bytes(n_state_layers: int, state_width: int, n_slots: int) -> int:
     return _positive(LIBRARY.emel_state_bytes(n_state_layers, state_width, n_slots), what)
 
 
+def routing_bytes(n_rows: int, k: int, n_experts: int) -> int:
+    """Bytes of the routing of `n_rows` rows to `k` of `n_experts` each."""
+    what = f"a routing of {n_rows} rows to {k} of {n_experts} experts"
+    return _positive(LIBRARY.emel_routing_bytes(n_rows, k, n_experts), what)
+
+
 def attention_scratch_bytes(max_tokens: int, n_heads: int, n_kv_heads: int, head_dim: int, n_blocks: int) -> int:
     """Bytes of scratch one ATTENTION needs for batches of up to `max_tokens` tokens."""
     what = f"attention scratch for {max_tokens} tokens, {n_heads}/{n_kv_heads} heads of {head_dim}, {n_blocks} blocks"

@@ -14,6 +14,7 @@ import numpy as np
 
 from emel._native import abi
 from emel.graph import ops
+from emel.graph.expert_ops import ExpertLinear, ExpertRows, ExpertSum, Gating, TopK
 from emel.graph.state_ops import ShortConv
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ class FakeSizes:
     @staticmethod
     def quantized_bytes(width: int, /) -> int:
         return 4 * width + 64
+
+    @staticmethod
+    def routing_bytes(n_rows: int, k: int, n_experts: int, /) -> int:
+        return 4 * n_rows * k + 4 * n_experts
 
     @staticmethod
     def attention_scratch_bytes(max_tokens: int, n_heads: int, n_kv_heads: int, head_dim: int, n_blocks: int, /) -> int:
@@ -154,10 +159,40 @@ def short_conv(step: Step, layer: int, x: Array, taps: Array, bias: Array | None
     return (c * out).astype(np.float32)
 
 
+def top_k(scores: Array, k: int, gating: Gating, is_normalized: bool, scale: float, bias: Array | None) -> list[Array]:
+    """Weights, and the experts of each row as float32; not the gatings' own formulas."""
+    scores = np.exp(scores / 4) + np.float32(gating.value)
+    choices = scores if bias is None else scores + bias
+    ids = np.argsort(-choices, axis=1, kind="stable")[:, :k]
+    weights = np.take_along_axis(scores, ids, axis=1)
+    if is_normalized:
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    return [(weights * np.float32(scale)).astype(np.float32), ids.astype(np.float32)]
+
+
+def expert_linear(x: Array, routing: Array, weight: Array, bias: Array | None, n_experts: int) -> Array:
+    """Here the grouped rows simply stand in the order of their choices."""
+    rows = len(weight) // n_experts
+    out = []
+    for row, expert in zip(x, routing.ravel().astype(int), strict=True):
+        part = slice(expert * rows, (expert + 1) * rows)
+        out.append(linear(row[None], weight[part], None if bias is None else bias[:, part])[0])
+    return np.array(out, np.float32).reshape(len(x), rows)
+
+
+def expert_sum(x: Array, weights: Array) -> Array:
+    out = np.zeros((len(weights), x.shape[1]), np.float32)
+    for rank in range(weights.shape[1]):
+        out += x[rank :: weights.shape[1]] * weights[:, rank : rank + 1]
+    return out
+
+
 # ---- the graph as built
 
 
-def run_graph(graph: Graph, weights: list[Array], step: Step) -> Array:
+def run_graph(  # noqa: PLR0912, PLR0915 - a branch for each kind
+    graph: Graph, weights: list[Array], step: Step
+) -> Array:
     """(n_outputs, n_vocab) logits of an unfused graph."""
     values: dict[int, Array] = {}
     logits = None
@@ -172,6 +207,19 @@ def run_graph(graph: Graph, weights: list[Array], step: Step) -> Array:
         elif isinstance(op, ops.RmsNorm):
             assert op.out is not None
             values[op.out.index] = rms_norm(read[0], weights[op.weight.index][0], op.epsilon)
+        elif isinstance(op, TopK):
+            bias = None if op.bias is None else weights[op.bias.index][0]
+            chosen = top_k(read[0], op.routing.per_row, op.gating, op.is_normalized, op.scale, bias)
+            values[op.weights_out.index], values[op.routing.index] = chosen
+        elif isinstance(op, ExpertRows):
+            values[op.out.index] = np.repeat(read[0], op.routing.per_row, axis=0)
+        elif isinstance(op, ExpertSum):
+            values[op.out.index] = expert_sum(read[0], read[2])
+        elif isinstance(op, ExpertLinear):
+            (part,) = op.parts
+            bias = None if part.bias is None else weights[part.bias.index]
+            n_experts = op.routing.width
+            values[part.out.index] = expert_linear(*read, weights[part.weight.index], bias, n_experts)
         elif isinstance(op, ops.Linear):
             (part,) = op.parts
             bias = None if part.bias is None else weights[part.bias.index]
@@ -314,8 +362,31 @@ def _run_record(  # noqa: PLR0912, PLR0915 - a branch for each kind
         look = Look(r.param[0], r.dim[4], not r.dim[5], r.param[1], sinks)
         out[:] = attention(step, r.dim[3], q, heads, look)
     elif r.kind == abi.OpKind.QUANTIZE:
+        n_rows *= r.dim[2]
         arena.blank(arena.quantized(r.out[0], n_rows, n))[:] = arena.f32(r.in_[0], n_rows, n)
+    elif r.kind == abi.OpKind.TOP_K:
+        bias = None if r.weight[0] == abi.NO_WEIGHT else weights[r.weight[0]][0]
+        scores = arena.f32(r.in_[0], n_rows, n)
+        chosen = top_k(scores, r.dim[1], Gating(r.dim[2]), bool(r.dim[3]), r.param[0], bias)
+        for offset, values in zip(r.out[:2], chosen, strict=True):
+            arena.blank(arena.f32(offset, n_rows, r.dim[1]))[:] = values
+    elif r.kind == abi.OpKind.EXPERT_ROWS:
+        view = arena.quantized if r.dim[3] else arena.f32
+        arena.blank(view(r.out[0], n_rows * r.dim[1], n))[:] = np.repeat(view(r.in_[0], n_rows, n), r.dim[1], axis=0)
+    elif r.kind == abi.OpKind.EXPERT_SUM:
+        out = arena.blank(arena.f32(r.out[0], n_rows, n))
+        weighted = arena.f32(r.in_[2], n_rows, r.dim[1])
+        out[:] = expert_sum(arena.f32(r.in_[0], n_rows * r.dim[1], n), weighted)
+    elif r.kind == abi.OpKind.EXPERT_MATMUL:
+        n_pairs, routing = n_rows * r.dim[2], arena.f32(r.in_[1], n_rows, r.dim[2])
+        for part in range(r.dim[1]):
+            w = weights[r.weight[part]]
+            bias = None if r.weight[4 + part] == abi.NO_WEIGHT else weights[r.weight[4 + part]]
+            out = arena.blank(arena.f32(r.out[part], n_pairs, len(w) // r.dim[3]))
+            x = (arena.quantized if blocks[r.weight[part]] else arena.f32)(r.in_[0], n_pairs, n)
+            out[:] = expert_linear(x, routing, w, bias, r.dim[3])
     elif r.kind == abi.OpKind.GATED:
+        n_rows *= r.dim[2]
         outs = _blank_both(r, arena, n_rows, n)
         up = None if r.in_[1] == abi.NONE else arena.f32(r.in_[1], n_rows, n)
         _write(outs, gated(ops.Activation(r.dim[1]), arena.f32(r.in_[0], n_rows, n), up))

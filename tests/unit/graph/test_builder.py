@@ -45,6 +45,17 @@ def test_builder_refuses_operands_that_do_not_fit(builder: GraphBuilder) -> None
     three = builder.linear(x, builder.matrix("three", 3, 16, F32))
     with pytest.raises(GraphError, match="short_conv: bias 'b' has 3 values, not 1"):
         builder.short_conv(three, builder.vector("b", 3), 3, builder.vector("b", 3))
+    _, routing = builder.top_k(narrow, 2)
+    with pytest.raises(GraphError, match="top_k: 9 of 8 experts"):
+        builder.top_k(narrow, 9)
+    with pytest.raises(GraphError, match="top_k: bias 'b' has 3 values for 8 experts"):
+        builder.top_k(narrow, 2, bias=builder.vector("b", 3))
+    with pytest.raises(GraphError, match="top_k: a scale of 0 leaves nothing"):
+        builder.top_k(narrow, 2, scale=0)
+    with pytest.raises(GraphError, match=r"expert_linear 'three' is \(3, 16\) for 8 experts of 16"):
+        builder.expert_linear(x, routing, builder.matrix("three", 3, 16, F32))
+    with pytest.raises(GraphError, match="bias 'b' has 3 values, 'narrow' writes 8"):
+        builder.expert_linear(x, routing, builder.matrix("narrow", 8, 16, F32), builder.vector("b", 3))
     with pytest.raises(GraphError, match=r"add: the gate is \(tokens, 8\), not \(tokens, 1\)"):
         builder.add(x, x, gate=narrow)
     with pytest.raises(GraphError, match="add: a scale of 0 adds nothing"):

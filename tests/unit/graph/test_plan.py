@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 from emel._native import LIBRARY, NativeError, abi
 from emel.graph.assembler import assemble
-from emel.graph.batch import Batch, KvBinding, Outputs
+from emel.graph.batch import Batch, KvBinding, Outputs, StateBinding
 from emel.graph.capacity import Capacity
 from emel.graph.errors import GraphError
+from emel.graph.expert_ops import Gating
+from emel.graph.ops import Activation
 from emel.graph.plan import Plan, weight_table
 from emel.kernel.buffers import Memory, address_of, int32_array
 from emel.kernel.pool import LanePool
-from emel.kernel.sizes import kv_bytes
+from emel.kernel.sizes import kv_bytes, state_bytes
 from emel.tensor.types import TensorType
 from unit.graph.interpreters import Step, run_graph
 from unit.graph.tiny import F16, F32, Q8, Tiny, float_weights, pack_weights, raw_weights
@@ -52,12 +54,17 @@ def run_all(tiny: Tiny, capacity: Capacity, chunks: list[list[int]], n_lanes: in
     table[:] = memoryview(np.array([2, 0, 3, 1], np.int32))
     kv = Memory(kv_bytes(graph.n_kv_layers, 4, graph.heads.n_kv_heads, graph.heads.head_dim))
     binding = KvBinding(kv.address, kv.n_bytes, address_of(table), 1, 4)
+    slots, state = int32_array(1), None
+    if graph.n_state_layers:
+        slots[0] = capacity.n_slots - 1
+        memory = Memory(state_bytes(graph.n_state_layers, graph.state_width, capacity.n_slots))
+        state = StateBinding(memory.address, memory.n_bytes, address_of(slots), 1)
     rows = []
     with LanePool(n_lanes) as pool:
         weights = pack_weights(graph, raw_weights(graph), pool)
         with Plan(assemble(tiny.build, capacity), weights, SCALAR) as plan:
             plan.ensure_arena()
-            batch, position = Batch(capacity, graph.n_vocab, binding), 0
+            batch, position = Batch(capacity, graph.n_vocab, binding, state), 0
             for chunk in chunks:
                 batch.clear()
                 batch.add(chunk, position, 0, outputs=Outputs.ALL)
@@ -85,6 +92,29 @@ def test_plan_gives_the_same_bits_for_any_chunks_sizes_and_lanes(
     cut_up = run_all(tiny, Capacity(8, 8, 1, 4), [tokens[:cut], tokens[cut:]], 3)
     assert np.isfinite(whole).all()
     assert np.array_equal(whole, cut_up)
+
+
+@pytest.mark.parametrize(
+    "tiny",
+    [
+        Tiny(norms_heads=True, rotates=False, magnitude=1.25),
+        Tiny(window=2, cap=5.0, has_sinks=True, norms_results=True, logit_cap=3.0, activation=Activation.GELU_TANH),
+        Tiny(norms_results=True, norms_inputs=False, residual_scale=0.25, logit_scale=0.125),
+        Tiny(has_gate=False, has_shared_gate=True, has_bias=True, activation=Activation.GELU_ERF),
+        Tiny(n_taps=3, has_bias=True),
+        Tiny(n_experts=4, has_bias=True),
+        Tiny(n_experts=4, types=(F16,) * 8, gating=Gating.SIGMOID),
+        Tiny(n_experts=4, n_taps=2, gating=Gating.SOFTMAX_OF_CHOSEN, window=3),
+    ],
+    ids=str,
+)
+def test_plan_of_any_operations_gives_the_same_bits_for_any_chunks_sizes_and_lanes(tiny: Tiny) -> None:
+    tokens = [3, 1, 4, 1, 5, 9, 2]
+    whole = run_all(tiny, Capacity(7, 7, 1, 4, 1), [tokens], 1)
+    assert np.isfinite(whole).all()
+    for cut in (1, 4):
+        cut_up = run_all(tiny, Capacity(8, 8, 1, 4, 3), [tokens[:cut], tokens[cut:]], 3)
+        assert np.array_equal(whole, cut_up)
 
 
 def test_plan_allocates_nothing_natively_when_it_runs(

@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     from emel.kernel.packing import PackedWeights
 
 CAPACITY = Capacity(4, 2, 1, 2)
-TINY = Tiny(types=(Q8, Q8, F16, Q8, F32, F32, Q8, Q8), has_bias=True)
+TINY = Tiny(
+    types=(Q8, Q8, F16, Q8, Q8, F32, Q8, Q8),
+    has_bias=True,
+    norms_heads=True,
+    norms_results=True,
+    norms_inputs=False,
+    has_sinks=True,
+    window=3,
+    cap=5.0,
+    n_experts=4,
+)
 GUARD = 1 << 16
 CANARY = 0xA5
 

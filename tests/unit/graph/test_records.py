@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from emel._native import abi
 from emel.graph.assembler import Assembly, assemble
 from emel.graph.capacity import Capacity
+from emel.graph.expert_ops import Gating
 from emel.graph.ops import Activation
 from emel.graph.records import Access, unmet
 from unit.graph.interpreters import Arena, FakeSizes, Step, run_graph, run_records
@@ -48,6 +49,8 @@ TINIES = st.builds(
     norms_results=st.booleans(),
     norms_inputs=st.booleans(),
     has_shared_gate=st.booleans(),
+    n_experts=st.sampled_from([0, 0, 4]),
+    gating=st.sampled_from(Gating),
     n_taps=st.sampled_from([0, 1, 3]),
     window=st.integers(0, 4),
     is_causal=st.booleans(),
@@ -194,3 +197,15 @@ def test_records_without_norms_before_the_blocks_add_to_the_stream_themselves() 
         *("QUANTIZE", "MATMUL", "ROPE_STORE", "ATTENTION", "QUANTIZE", "MATMUL", "RMS_NORM", "ADD"),
         *("QUANTIZE", "MATMUL", "GATED", "MATMUL", "RMS_NORM"),
     ]
+
+
+def test_records_of_experts_quantise_before_they_group() -> None:
+    assembly = assemble_tiny(Tiny(n_layers=2, n_experts=4))
+    assert kinds(assembly, 1)[6:] == [
+        *("RMS_NORM", "MATMUL", "TOP_K", "QUANTIZE", "EXPERT_ROWS"),
+        *("EXPERT_MATMUL", "GATED", "EXPERT_MATMUL", "EXPERT_SUM"),
+    ]
+    parts = [r.dim[1] for r in assembly.records if r.kind == abi.OpKind.EXPERT_MATMUL]
+    assert parts == [2, 1, 2, 1]
+    floats = assemble_tiny(Tiny(n_layers=1, n_experts=4, types=(F32,) * 8))
+    assert "QUANTIZE" not in kinds(floats, 1)

@@ -9,6 +9,7 @@ import pytest
 
 from emel.graph import ops, spec
 from emel.graph.errors import GraphError
+from emel.graph.expert_ops import ExpertLinear, ExpertRows, ExpertSum, TopK
 from emel.graph.fuse import fuse
 from emel.graph.state_ops import ShortConv
 from emel.tensor.types import TensorType
@@ -46,8 +47,10 @@ def widened(value: ops.Value | None, by: int = 1) -> ops.Value:
 
 BUILT = Tiny(has_bias=True, norms_heads=True, has_sinks=True).build()
 CONVOLVED = Tiny(n_taps=3).build()
+ROUTED = Tiny(n_experts=4, has_bias=True).build()
 FUSED = fuse(BUILT)
 WEIGHT = BUILT.weights[0]
+ROUTED_TOP_K = next(operation for operation in ROUTED.operations if isinstance(operation, TopK))
 STRAY = ops.Value(999, "stray", ops.Rows.TOKENS, 64)
 
 
@@ -184,6 +187,52 @@ BROKEN: list[tuple[Callable[[ops.Graph], object], str, ops.Graph]] = [
         change(CONVOLVED, ShortConv, lambda o: replace(o, out=replace(o.out, rows=ops.Rows.OUTPUTS))),
     ),
     (
+        spec.keeps_choices_together,
+        "has 3 rows for each row, not 2",
+        change(ROUTED, ExpertRows, lambda o: replace(o, out=replace(o.out, per_row=3))),
+    ),
+    (
+        spec.keeps_choices_together,
+        "has 2 rows for each row, not 1",
+        change(ROUTED, ExpertSum, lambda o: replace(o, out=replace(o.out, per_row=2))),
+    ),
+    (
+        spec.keeps_choices_together,
+        "has 1 rows for each row, not 2",
+        change(ROUTED, ops.Gated, lambda o: replace(o, up=replace(STRAY, name="stray"))),
+    ),
+    (
+        spec.keeps_choices_together,
+        "has 2 rows for each row, not 3",
+        change(ROUTED, TopK, lambda o: replace(o, weights_out=widened(o.weights_out))),
+    ),
+    (
+        spec.keeps_choices_together,
+        "reads a routing that is none",
+        change(ROUTED, ExpertLinear, lambda o: replace(o, routing=replace(o.routing, form=ops.Form.F32))),
+    ),
+    (
+        spec.keeps_choices_together,
+        "or one it cannot read",
+        change(ROUTED, ops.Gated, lambda o: replace(o, up=ROUTED_TOP_K.routing)),
+    ),
+    (
+        spec.fits_widths,
+        "routing is 4 wide, not 5",
+        change(ROUTED, TopK, lambda o: replace(o, scores=widened(o.scores))),
+    ),
+    (
+        spec.fits_widths,
+        "0.router.bias is 4 wide, not 5",
+        change(ROUTED, TopK, lambda o: replace(o, scores=widened(o.scores))),
+    ),
+    (
+        spec.fits_widths,
+        "weights is 3 wide, not 2",
+        change(ROUTED, ExpertSum, lambda o: replace(o, weights_in=widened(o.weights_in))),
+    ),
+    (spec.fits_widths, "out is 65 wide", change(ROUTED, ExpertRows, lambda o: replace(o, out=widened(o.out)))),
+    (
         spec.ascends,
         "is in segment 0 after 1",
         change(BUILT, ops.Linear, lambda o: replace(o, segment=0)),
@@ -251,7 +300,16 @@ def test_every_rule_has_a_test_that_breaks_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "tiny", [Tiny(), Tiny(n_layers=1, types=(F16,) * 8), Tiny(types=(Q8, F16) * 4), Tiny(gathers=False)]
+    "tiny",
+    [
+        Tiny(n_experts=4),
+        Tiny(n_experts=4, types=(F16,) * 8),
+        Tiny(n_taps=3),
+        Tiny(),
+        Tiny(n_layers=1, types=(F16,) * 8),
+        Tiny(types=(Q8, F16) * 4),
+        Tiny(gathers=False),
+    ],
 )
 def test_rules_hold_for_sound_graphs(tiny: Tiny) -> None:
     assert spec.violations(tiny.build(), spec.RULES) == []

@@ -9,12 +9,13 @@ import gguf
 import numpy as np
 
 from emel.graph.builder import GraphBuilder
+from emel.graph.expert_ops import Gating
 from emel.graph.ops import Activation, Heads, Pairing
 from emel.kernel.packing import Matrix, Vector, pack
 from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:
-    from emel.graph.ops import Graph
+    from emel.graph.ops import Graph, Value
     from emel.kernel.packing import PackedWeights
     from emel.kernel.pool import LanePool
 
@@ -42,6 +43,9 @@ class Tiny:
     activation: Activation = Activation.SILU
     has_gate: bool = True
     magnitude: float = 1.0
+    n_experts: int = 0  # instead of the feed-forward
+    n_chosen: int = 2
+    gating: Gating = Gating.SOFTMAX
     n_taps: int = 0  # of a short convolution before each layer
     residual_scale: float = 1.0
     logit_scale: float = 1.0
@@ -108,6 +112,9 @@ class Tiny:
                 x, a = b.gather(x), b.gather(a)
             x = b.add(x, norm_result(linear(a, f"{layer}.o", self.d_model, o_type), 3), scale=self.residual_scale)
             h = norm_input(x, 2)
+            if self.n_experts:
+                x = b.add(x, self.experts(b, h, layer), scale=self.residual_scale)
+                continue
             gate = linear(h, f"{layer}.gate", self.d_ff, gate_type)
             up = linear(h, f"{layer}.up", self.d_ff, up_type) if self.has_gate else None
             down = linear(b.gated(gate, up, self.activation), f"{layer}.down", self.d_model, down_type)
@@ -121,6 +128,21 @@ class Tiny:
         output = b.matrix(name, self.n_vocab, self.d_model, embed_type)
         b.argmax(b.logits(h, output, scale=self.logit_scale, cap=self.logit_cap))
         return b.finish()
+
+    def experts(self, b: GraphBuilder, h: Value, layer: int) -> Value:
+        n = self.n_experts
+        scores = b.linear(h, b.matrix(f"{layer}.router", n, self.d_model, F32))
+        bias = b.vector(f"{layer}.router.bias", n) if self.has_bias else None
+        weights, routing = b.top_k(scores, self.n_chosen, gating=self.gating, scale=0.5, bias=bias)
+        rows = b.expert_rows(h, routing)
+
+        def product(x: Value, name: str, n_rows: int, type_: TensorType) -> Value:
+            bias = b.vector(f"{layer}.{name}.bias", n * n_rows) if self.has_bias else None
+            return b.expert_linear(x, routing, b.matrix(f"{layer}.{name}", n * n_rows, x.width, type_), bias)
+
+        gate, up = (product(rows, name, self.d_ff, self.types[4]) for name in ("gates", "ups"))
+        down = product(b.gated(gate, up, self.activation), "downs", self.d_model, self.types[6])
+        return b.expert_sum(down, routing, weights)
 
 
 def raw_weights(graph: Graph, seed: int = 0) -> dict[str, bytes]:
