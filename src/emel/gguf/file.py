@@ -13,15 +13,14 @@ from emel.gguf.reader import (
     ReaderMachine,
     ReaderState,
     ReadFile,
-    ReleasePages,
     VerifyFile,
 )
+from emel.gguf.tensor_reader import TensorReader
 from emel.io.errors import SourceError
 from emel.io.platform import SYSTEM, Platform
 from emel.io.source import Strategy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from types import TracebackType
 
     from emel.gguf.errors import GgufError
@@ -51,8 +50,9 @@ class GgufFile:
         return len(self._bytes())
 
     def tensor_data(self, name: str) -> memoryview:
-        """The bytes of a tensor as they lie in the file: read-only, not copied.
+        """The bytes of a tensor as they lie in the file: read-only, not copied; for looking, not for loading.
 
+        A file that shrinks while a view of its mapping is read ends the process: `open_reader` has no such moment.
         KeyError for an unknown name; SourceError when the file is closed or has shrunk since it was opened.
         """
         info = self.tensors[name]
@@ -70,16 +70,12 @@ class GgufFile:
         self.verify()
         self._machine.dispatch(PrefetchTensors())
 
-    def release(self, names: Iterable[str]) -> None:
-        """Has the system take the pages of these tensors, and of what lies between them, out of this process's memory.
+    def open_reader(self) -> TensorReader:
+        """Reads tensors into memory of the caller's; close it after use.
 
-        A hint: reading them again brings them back. KeyError for an unknown name; SourceError when the file is closed.
+        SourceError when this file is closed, or the one at its path can no longer be had or has another size.
         """
-        infos = [self.tensors[name] for name in names]
-        self._bytes()
-        if infos:
-            start = min(info.offset for info in infos)
-            self._machine.dispatch(ReleasePages(start, max(info.end for info in infos) - start))
+        return TensorReader(self._machine.context.platform, self.path, self.n_bytes, self.tensors)
 
     def close(self) -> None:
         """Gives the file up; more than once is fine."""

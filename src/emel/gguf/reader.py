@@ -49,14 +49,6 @@ class PrefetchTensors:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleasePages:
-    """Have the system drop a range of bytes from this process's memory: it will not be used soon."""
-
-    offset: int
-    n_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class CloseFile:
     """Give the file up."""
 
@@ -141,12 +133,6 @@ def advise_source(context: ReaderContext, _event: PrefetchTensors) -> None:
     context.source.dispatch(Advise("willneed", start, len(context.view) - start))
 
 
-def release_pages(context: ReaderContext, event: ReleasePages) -> None:
-    """Tells the source what is done with."""
-    assert context.source is not None
-    context.source.dispatch(Advise("dontneed", event.offset, event.n_bytes))
-
-
 def release(context: ReaderContext, _event: object) -> None:
     """Drops contents and bytes; a source that failed has released its bytes itself."""
     context.contents = None
@@ -171,7 +157,6 @@ class ReaderMachine(Machine[ReaderState, ReaderContext]):
         Row(ReaderState.PARSED,   None,            None,            keep_contents, ReaderState.READY),
         Row(ReaderState.READY,    PrefetchTensors, has_tensor_data, advise_source, ReaderState.READY),
         Row(ReaderState.READY,    PrefetchTensors, None,            None,          ReaderState.READY),
-        Row(ReaderState.READY,    ReleasePages,    None,            release_pages, ReaderState.READY),
         Row(ReaderState.READY,    VerifyFile,      None,            verify_source, ReaderState.VERIFIED),
         Row(ReaderState.VERIFIED, None,            has_failed,      release,       ReaderState.FAILED),
         Row(ReaderState.VERIFIED, None,            None,            None,          ReaderState.READY),

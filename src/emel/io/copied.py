@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from emel.io.descriptor import OpenedFile, close_quietly, open_regular, reason_of
+from emel.io.descriptor import OpenedFile, close_quietly, open_regular, read_exactly
 from emel.io.errors import SourceError
 from emel.io.platform import SYSTEM, Platform
 from emel.sm import Machine, Row
-
-CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,27 +82,12 @@ def read_chunks(context: CopyContext, _event: OpenCopy) -> None:
     assert context.buffer is not None
     try:
         with memoryview(context.buffer) as target:
-            _fill(context.platform, context.opened, target, context.path)
+            read_exactly(context.platform, context.path, context.opened, target, 0)
         context.view = memoryview(context.buffer).toreadonly()
     except SourceError as error:
         context.error = error
     finally:
         _close_file(context)
-
-
-def _fill(platform: Platform, opened: OpenedFile, target: memoryview, path: str) -> None:
-    position = 0
-    while position < opened.n_bytes:
-        with target[position : position + CHUNK_BYTES] as chunk:
-            try:
-                n_read = platform.read_into(opened.descriptor, chunk, position)
-            except OSError as error:
-                raise SourceError(f"cannot read {path!r} at byte {position}: {reason_of(error)}") from error
-        if n_read == 0:
-            raise SourceError(
-                f"{path!r} shrank from {opened.n_bytes} to {position} bytes while it was read: fetch it again"
-            )
-        position += n_read
 
 
 def drop_copy(context: CopyContext, _event: object) -> None:

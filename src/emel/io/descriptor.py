@@ -12,6 +12,8 @@ from emel.io.errors import SourceError
 if TYPE_CHECKING:
     from emel.io.platform import Platform
 
+CHUNK_BYTES = 1 << 20
+
 _REASONS = {
     errno.ENOENT: "no such file: check the path",
     errno.ENOTDIR: "no such file: a part of the path is not a folder",
@@ -65,6 +67,22 @@ def _checked_size(platform: Platform, path: str, descriptor: int) -> int:
     if status.st_size == 0:
         raise SourceError(f"cannot open {path!r}: the file is empty (0 bytes): fetch it again")
     return status.st_size
+
+
+def read_exactly(platform: Platform, path: str, opened: OpenedFile, target: memoryview, offset: int) -> None:
+    """Fills `target` (bytes) with what lies at `offset`, chunk by chunk; SourceError when it cannot be had, or ends."""
+    position = 0
+    while position < len(target):
+        with target[position : position + CHUNK_BYTES] as chunk:
+            try:
+                n_read = platform.read_into(opened.descriptor, chunk, offset + position)
+            except OSError as error:
+                raise SourceError(f"cannot read {path!r} at byte {offset + position}: {reason_of(error)}") from error
+        if n_read == 0:
+            raise SourceError(
+                f"{path!r} shrank from {opened.n_bytes} to {offset + position} bytes while it was read: fetch it again"
+            )
+        position += n_read
 
 
 def close_quietly(platform: Platform, descriptor: int) -> None:

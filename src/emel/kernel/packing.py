@@ -36,13 +36,18 @@ PACKABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A (rows, cols) matrix as it lies in a file; `data` must live until it is packed."""
+    """A (rows, cols) matrix as it lies in a file; `data` must live until it is packed. None: `pack` has it read."""
 
     name: str
     type: TensorType
     rows: int
     cols: int
-    data: Buffer
+    data: Buffer | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the data."""
+        return self.type.n_bytes(self.rows, self.cols)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,29 +105,61 @@ def pack(
     pool: LanePool,
     matrices: Sequence[Matrix],
     vectors: Iterable[Vector] = (),
-    when_packed: Callable[[Sequence[Matrix]], None] | None = None,
+    read: Callable[[str, memoryview], None] | None = None,
 ) -> PackedWeights:
     """Packs all matrices over the pool's lanes and copies the vectors.
 
-    `when_packed` gets the matrices whose data is no longer needed, some tens of megabytes at a time and in the order
-    given: so the memory of a mapped file can be released while the packed copy grows.
+    Matrices without data are read: `read` gets the name and the bytes to fill, in the order given, some tens of
+    megabytes before they are packed. One buffer serves all of them, so only it and the packed copy take memory.
 
-    ValueError names the first weight of a type the kernels cannot read, of a wrong size, or of a repeated name.
+    ValueError names the first weight of a type the kernels cannot read, of a wrong size, or of a repeated name; what
+    `read` raises comes through.
     """
     vectors = tuple(vectors)
+    if read is None and (absent := [matrix.name for matrix in matrices if matrix.data is None]):
+        raise ValueError(f"tensor {absent[0]!r} has no data, and nothing reads it")
     locations, total = _layout(matrices, vectors)
     memory = Memory(max(total, 1), is_huge=True)
     placed = {name: Location(memory.address + offset, n_bytes) for name, (offset, n_bytes) in locations.items()}
-    for batch in _batches(matrices):
-        jobs = (_abi.PackJob * len(batch))()
-        for job, matrix in zip(jobs, batch, strict=True):
-            _fill_job(job, matrix, placed[matrix.name])
-        check(LIBRARY.emel_pack(pool.handle, jobs, len(batch)))
-        if when_packed is not None:
-            when_packed(batch)
-    for vector in vectors:
-        _store(vector, placed[vector.name])
+    try:
+        _pack_batches(pool, list(_batches(matrices)), placed, read)
+        for vector in vectors:
+            _store(vector, placed[vector.name])
+    except BaseException:
+        memory.close()
+        raise
     return PackedWeights(memory, placed)
+
+
+def _pack_batches(
+    pool: LanePool,
+    batches: Sequence[Sequence[Matrix]],
+    placed: dict[str, Location],
+    read: Callable[[str, memoryview], None] | None,
+) -> None:
+    staging = Memory(max([1, *(sum(map(_staged_bytes, batch)) for batch in batches)]), is_huge=True)
+    try:
+        for batch in batches:
+            jobs = (_abi.PackJob * len(batch))()
+            offset = 0
+            for job, matrix in zip(jobs, batch, strict=True):
+                if matrix.data is None:
+                    assert read is not None
+                    with staging.view("B", offset, matrix.n_bytes) as target:
+                        read(matrix.name, target)
+                    source = staging.address + offset
+                else:
+                    source = address_of(matrix.data)
+                offset += _staged_bytes(matrix)
+                _fill_job(job, matrix, source, placed[matrix.name])
+            check(LIBRARY.emel_pack(pool.handle, jobs, len(batch)))
+    finally:
+        staging.close()
+
+
+def _staged_bytes(matrix: Matrix) -> int:
+    """Bytes of the staging buffer that its data takes."""
+    return aligned(matrix.n_bytes) if matrix.data is None else 0
 
 
 def weights_bytes(matrices: Iterable[tuple[TensorType, int, int]], vectors: Iterable[tuple[TensorType, int]]) -> int:
@@ -145,7 +182,7 @@ def _batches(matrices: Sequence[Matrix]) -> Iterator[Sequence[Matrix]]:
     """The matrices in order, cut where the data of a run reaches _BATCH_BYTES."""
     begin = n_bytes = 0
     for end, matrix in enumerate(matrices, 1):
-        n_bytes += matrix.type.n_bytes(matrix.rows, matrix.cols)
+        n_bytes += matrix.n_bytes
         if n_bytes >= _BATCH_BYTES or end == len(matrices):
             yield matrices[begin:end]
             begin, n_bytes = end, 0
@@ -156,7 +193,8 @@ def _layout(matrices: Sequence[Matrix], vectors: Sequence[Vector]) -> tuple[dict
     sizes: list[tuple[str, int]] = []
     for matrix in matrices:
         check_packable(matrix.name, matrix.type)
-        _check_source(matrix.name, matrix.data, matrix.type.n_bytes(matrix.rows, matrix.cols))
+        if matrix.data is not None:
+            _check_source(matrix.name, matrix.data, matrix.n_bytes)
         sizes.append((matrix.name, packed_bytes(matrix.type, matrix.rows, matrix.cols)))
     for vector in vectors:
         if vector.type is not TensorType.F64:
@@ -179,9 +217,9 @@ def _check_source(name: str, data: Buffer, needed: int) -> None:
             raise ValueError(f"tensor {name!r} has {view.nbytes} bytes, its type and shape need {needed}")
 
 
-def _fill_job(job: _abi.PackJob, matrix: Matrix, location: Location) -> None:
-    job.src = address_of(matrix.data)
-    job.src_bytes = matrix.type.n_bytes(matrix.rows, matrix.cols)
+def _fill_job(job: _abi.PackJob, matrix: Matrix, source: int, location: Location) -> None:
+    job.src = source
+    job.src_bytes = matrix.n_bytes
     job.dst = location.address
     job.dst_bytes = location.n_bytes
     job.rows = matrix.rows

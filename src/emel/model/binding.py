@@ -42,4 +42,5 @@ class FileWeights:
 def read_vector(file: GgufFile, name: str) -> array[float]:
     """The values of a small tensor as float32."""
     info = file.tensors[name]
-    return dequantize(info.type, file.tensor_data(name), info.rows * info.cols)
+    with file.open_reader() as reader:
+        return dequantize(info.type, reader.read(name), info.rows * info.cols)

@@ -204,17 +204,16 @@ def check_description(description: ModelDescription) -> None:
 
 
 def _pack(description: ModelDescription, pool: LanePool) -> PackedWeights:
+    """Reads are the only way to weights: a mapping would end the process when the file shrinks."""
     file, architecture = description.file, description.architecture
     file.prefetch()
     expected = architecture.expected_tensors(description.parameters)
     in_file_order = sorted(present(expected, file.tensors, Role.MATRIX), key=lambda info: info.offset)
-    matrices = [
-        Matrix(info.name, info.type, info.rows, info.cols, file.tensor_data(info.name)) for info in in_file_order
-    ]
-    vectors = [
-        Vector(info.name, info.type, info.cols, file.tensor_data(info.name))
-        for info in present(expected, file.tensors, Role.VECTOR)
-    ]
+    matrices = [Matrix(info.name, info.type, info.rows, info.cols) for info in in_file_order]
     derived = architecture.derived_vectors(description.parameters, file)
-    file.verify()
-    return pack(pool, matrices, [*vectors, *derived], lambda batch: file.release(matrix.name for matrix in batch))
+    with file.open_reader() as reader:
+        vectors = [
+            Vector(info.name, info.type, info.cols, reader.read(info.name))
+            for info in present(expected, file.tensors, Role.VECTOR)
+        ]
+        return pack(pool, matrices, [*vectors, *derived], reader.read_into)

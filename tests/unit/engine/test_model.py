@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,7 @@ import pytest
 
 import emel
 from emel.errors import EmelError, ModelLoadError, ModelNotFoundError, ModelReadError, RequestError
-from emel.gguf import GgufError
+from emel.gguf import GgufError, GgufFile
 from emel.kernel.features import available_routes
 from emel.model.errors import ModelError
 from emel.text.chat import ChatTemplate
@@ -332,6 +334,51 @@ def test_load_of_an_unreadable_file_is_a_read_error(tiny_path: Path, tmp_path: P
     path.chmod(0)
     with pytest.raises(ModelReadError):
         emel.load(path)
+
+
+SHRINKING = """
+import os, sys, threading
+import emel
+from emel.io.platform import Platform
+
+path, reading = sys.argv[1], threading.Event()
+read_into = Platform.read_into
+
+def tell_then_read(self, descriptor, target, offset):
+    reading.set()
+    return read_into(self, descriptor, target, offset)
+
+def shrink():
+    reading.wait()
+    os.truncate(path, 64)
+
+Platform.read_into = tell_then_read
+thread = threading.Thread(target=shrink)
+thread.start()
+try:
+    emel.load(path, n_threads=1).close()
+except emel.ModelReadError as error:
+    assert "shrank" in str(error), error
+thread.join()
+"""
+
+
+def test_load_of_a_file_that_another_thread_shrinks_never_ends_the_process(tiny_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    for _ in range(5):
+        path.write_bytes(tiny_path.read_bytes())
+        ended = subprocess.run([sys.executable, "-c", SHRINKING, path], check=False, capture_output=True, text=True)
+        assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_load_of_a_file_that_shrinks_after_it_was_parsed_is_a_read_error(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(tiny_path.read_bytes())
+    monkeypatch.setattr(GgufFile, "prefetch", lambda _file: os.truncate(path, 64))
+    with pytest.raises(ModelReadError, match="to 64 bytes while it was in use: fetch it again"):
+        emel.load(path, n_threads=1)
 
 
 def test_load_that_the_system_refuses_is_a_read_error(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

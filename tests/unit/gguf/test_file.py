@@ -85,28 +85,6 @@ def test_file_prefetch_advises_the_tensor_data(model: Path, strategy: Strategy) 
     assert recorder.ranges == ([] if strategy is Strategy.COPY else [("willneed", 0, model.stat().st_size)])
 
 
-def test_file_release_drops_the_pages_of_the_named_tensors(model: Path) -> None:
-    class Recorder(FaultyPlatform):
-        ranges: ClassVar[list[tuple[str, int, int]]] = []
-
-        def advise(self, mapping: mmap.mmap, advice: str, offset: int, n_bytes: int) -> None:
-            self.ranges.append((advice, offset, n_bytes))
-            super().advise(mapping, advice, offset, n_bytes)
-
-    recorder = Recorder()
-    recorder.ranges.clear()
-    with open_gguf(model, platform=recorder) as file:
-        file.release([])
-        assert recorder.ranges == []
-        file.release(["w"])
-        assert recorder.ranges == [("dontneed", 0, file.tensors["w"].end)]
-        assert file.tensor_data("w") == bytes(range(36))
-        with pytest.raises(KeyError):
-            file.release(["no such tensor"])
-    with pytest.raises(SourceError, match="closed"):
-        file.release(["w"])
-
-
 def test_file_prefetch_without_tensors_does_nothing(tmp_path: Path) -> None:
     path = tmp_path / "head.gguf"
     path.write_bytes(Build().head())

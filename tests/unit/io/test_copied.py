@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emel.io.copied import CHUNK_BYTES
+from emel.io.descriptor import CHUNK_BYTES
 from emel.io.source import Strategy, VerifySource
 from unit.io.fakes import FaultyPlatform
 from unit.io.sources import CONTENT, STRATEGIES, error_of, opened

@@ -9,6 +9,7 @@ import gguf
 import numpy as np
 import pytest
 
+from emel.kernel.buffers import address_of
 from emel.kernel.packing import Matrix, Vector, check_packable, pack, weights_bytes
 from emel.kernel.pool import LanePool
 from emel.tensor.types import TensorType
@@ -87,14 +88,42 @@ def test_pack_needs_what_was_estimated(pool: LanePool) -> None:
     weights.close()
 
 
-def test_pack_tells_what_is_packed_in_order_and_in_batches(pool: LanePool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pack_reads_matrices_without_data_in_order_into_one_buffer(
+    pool: LanePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("emel.kernel.packing._BATCH_BYTES", 100)
-    matrices = [matrix(name, TensorType.F32, 2, 6) for name in "abcde"]  # 48 bytes each
-    batches: list[str] = []
-    weights = pack(pool, matrices, when_packed=lambda batch: batches.append("".join(each.name for each in batch)))
-    assert batches == ["abc", "de"]
-    assert all(name in weights for name in "abcde")
-    weights.close()
+    given = {name: matrix(name, TensorType.F32, 2, 6, seed=i) for i, name in enumerate("abcde")}  # 48 bytes each
+    absent = [Matrix(each.name, each.type, each.rows, each.cols) for each in given.values()]
+    absent[3] = given["d"]  # what has data is not read
+    targets: list[tuple[str, int]] = []
+
+    def read(name: str, target: memoryview) -> None:
+        targets.append((name, address_of(target)))
+        data = given[name].data
+        assert data is not None
+        target[:] = data
+
+    with_data, without = pack(pool, list(given.values())), pack(pool, absent, read=read)
+    assert [name for name, _ in targets] == ["a", "b", "c", "e"]
+    base = targets[0][1]
+    assert [address - base for _, address in targets] == [0, 64, 128, 0]
+    for name in given:
+        found = [weights.locate(name) for weights in (with_data, without)]
+        one, other = (ctypes.string_at(each.address, each.n_bytes) for each in found)
+        assert one == other
+    with_data.close()
+    without.close()
+
+
+def test_pack_lets_errors_of_reading_through(pool: LanePool) -> None:
+    def read(_name: str, _target: memoryview) -> None:
+        raise OSError("it shrank")
+
+    absent = Matrix("absent", TensorType.F32, 2, 4)
+    with pytest.raises(OSError, match="it shrank"):
+        pack(pool, [absent], read=read)
+    with pytest.raises(ValueError, match="tensor 'absent' has no data, and nothing reads it"):
+        pack(pool, [absent])
 
 
 def test_pack_refuses_bad_weights(pool: LanePool) -> None:

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import os
+import re
 from typing import TYPE_CHECKING
 
 import gguf
 import pytest
 
 from emel._native import abi
-from emel.gguf import GgufError, MetadataError, open_gguf
+from emel.gguf import GgufError, GgufFile, MetadataError, open_gguf
 from emel.graph.batch import Batch, Outputs
 from emel.graph.capacity import Capacity
 from emel.graph.reservation import ReservedGraph
 from emel.io.errors import SourceError
+from emel.io.platform import Platform
 from emel.kernel.pool import LanePool
 from emel.memory.kv import KvCache
 from emel.model import loader
@@ -174,3 +177,33 @@ def test_loader_reports_a_file_that_shrank(tmp_path: Path, pool: LanePool, monke
     context = LoaderContext(pool)
     LoaderMachine(context).dispatch(Load(path))
     assert isinstance(context.error, SourceError)
+
+
+def test_loader_reports_a_file_that_shrinks_while_it_is_packed(
+    tmp_path: Path, pool: LanePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = LlamaFile().write(tmp_path)
+    read_into = Platform.read_into
+    n_reads = 0
+
+    def shrink_then_read(self: Platform, descriptor: int, target: memoryview, offset: int) -> int:
+        nonlocal n_reads
+        n_reads += 1
+        if n_reads == 8:  # behind the five vectors: matrices are being read
+            os.truncate(path, 64)
+        return read_into(self, descriptor, target, offset)
+
+    monkeypatch.setattr(Platform, "read_into", shrink_then_read)
+    error = fail(path, pool).error
+    assert isinstance(error, SourceError)
+    assert re.search(r"shrank from \d+ to \d+ bytes while it was read: fetch it again", str(error))
+
+
+def test_loader_reads_derived_vectors_from_a_file_that_may_shrink(
+    tmp_path: Path, pool: LanePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = LlamaFile(tensors={"rope_freqs.weight": (16,)}).write(tmp_path)
+    monkeypatch.setattr(GgufFile, "prefetch", lambda _file: os.truncate(path, 64))
+    error = fail(path, pool).error
+    assert isinstance(error, SourceError)
+    assert "to 64 bytes while it was in use: fetch it again" in str(error)
