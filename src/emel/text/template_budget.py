@@ -4,6 +4,7 @@ Steps: loop rounds, operators, outputs; calls and filters take eight; one more p
 Characters: what is written in all, and the length of any one value made on the way. Both grow with the input, so that
 long conversations are not mistaken for attacks. Values that outgrow the input make every further step dearer, because
 slices and comparisons of them cannot be counted one by one.
+Nested values are sized by template_extent.py, as often as they would be printed or compared: sharing saves nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import re
 from contextvars import ContextVar
 from typing import Any
+
+from emel.text.template_extent import CONTAINERS, MAX_DEPTH, Extent, extent, printed_length
 
 BASE_STEPS = 200_000
 STEPS_PER_VALUE = 2_000  # for each string of the input: templates loop over messages inside loops over messages
@@ -21,11 +24,22 @@ _CHARACTERS_PER_STEP = 256
 _ELEMENTS_PER_STEP = 4
 _WEIGHT_CHUNK = 2_048
 _MAX_INTEGER_BITS = 4_096
+SHALLOW_CALL = "(macro)"  # the name check_method gets for calls that only hand values on
+_MAKES = "the chat template makes a value of"
 
 # A width or precision of five digits or more, or one taken from the arguments.
 _WIDE_PERCENT = re.compile(r"%[^a-zA-Z%]*(?:\d{5}|\*)")
 _WIDE_BRACE = re.compile(r"\{[^{}]*(?:\d{5}|\{)")
 _WIDE_METHODS = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs", "indent", "truncate"})
+
+
+# Filters that look no deeper than at the elements of what they get, or hand it on.
+# fmt: off
+_SHALLOW = frozenset({
+    "count", "d", "default", "first", "items", "keys", "last", "length", "list", "map", "reject", "rejectattr",
+    "reverse", "select", "selectattr", "values", SHALLOW_CALL,
+})
+# fmt: on
 
 
 class BudgetError(Exception):
@@ -56,8 +70,21 @@ class Budget:
     def check_length(self, n: int) -> None:
         """Refuses a value of n characters or elements before it is made."""
         if n > self._longest:
-            raise BudgetError(f"the chat template makes a value of {n} characters; at most {self._longest} are allowed")
+            raise BudgetError(f"{_MAKES} {n} characters; at most {self._longest} are allowed")
         self._weight = max(self._weight, 1 + (n - self._input) // _WEIGHT_CHUNK)
+
+    def measure(self, *values: object) -> Extent:
+        """The extent of values that are gone through to their depths, whose steps it takes; refuses too large ones."""
+        if not any(isinstance(each, CONTAINERS) for each in values):
+            return Extent(0, sum(map(printed_length, values)), 0)
+        found = extent(values, self._longest)
+        if found.depth > MAX_DEPTH:
+            raise BudgetError(f"the chat template nests values more than {MAX_DEPTH} deep")
+        self.charge(found.n_elements // _ELEMENTS_PER_STEP + found.n_characters // _CHARACTERS_PER_STEP)
+        self.check_length(found.n_elements)
+        if found.n_characters > self._longest:
+            raise BudgetError(f"{_MAKES} more than {self._longest} characters, which is all that is allowed")
+        return found
 
     def emit(self, n: int) -> None:
         """Takes n characters of output, whether they are written to the prompt or into a variable."""
@@ -108,7 +135,8 @@ def check_binary(budget: Budget, operator: str, left: Any, right: Any) -> None:
     elif operator == "%" and isinstance(left, str):
         if _WIDE_PERCENT.search(left):
             raise BudgetError("the chat template formats with too large a width")
-        budget.check_length(len(left) + _printed(right))
+        n_uses = max(left.count("%("), 1)  # a mapping's value may be named many times
+        budget.check_length(len(left) + budget.measure(right).n_characters * n_uses)
     elif operator == "+":
         budget.check_length(size_of(left) + size_of(right))
 
@@ -118,6 +146,8 @@ def check_method(budget: Budget, subject: object, name: str, args: tuple[Any, ..
     values = (*args, *kwargs.values())
     budget.charge(_STEPS_PER_CALL)
     budget.charge_for(subject, *values)
+    if name not in _SHALLOW:
+        budget.measure(subject, *values)
     if name in _WIDE_METHODS:
         widths = [each for each in values if isinstance(each, int)]
         lines = subject.count("\n") + 1 if isinstance(subject, str) else 1
@@ -130,7 +160,7 @@ def check_method(budget: Budget, subject: object, name: str, args: tuple[Any, ..
     elif name == "format" and isinstance(subject, str):
         if _WIDE_BRACE.search(subject):
             raise BudgetError("the chat template formats with too large a width")
-        budget.check_length(len(subject) + subject.count("{") * max(map(_printed, values), default=0))
+        budget.check_length(len(subject) + subject.count("{") * budget.measure(*values).n_characters)
     for each in values:
         if isinstance(each, int):
             budget.check_length(abs(each))
@@ -139,8 +169,8 @@ def check_method(budget: Budget, subject: object, name: str, args: tuple[Any, ..
 def check_join(budget: Budget, pieces: object, separator: object) -> None:
     """The same for joining pieces, whichever way it is written."""
     budget.charge_for(pieces, separator)
-    total = sum(map(_printed, pieces)) if isinstance(pieces, list | tuple) else size_of(pieces)
-    budget.check_length(total + size_of(pieces) * size_of(separator))
+    total = budget.measure(pieces).n_characters
+    budget.check_length(total + size_of(pieces) * budget.measure(separator).n_characters)
 
 
 def _steps_for(value: object) -> int:
@@ -150,17 +180,6 @@ def _steps_for(value: object) -> int:
 def _repeated(left: object, right: object) -> int:
     count = right if isinstance(right, int) else left
     return max(size_of(left), size_of(right)) * max(count, 0) if isinstance(count, int) else 0
-
-
-def _printed(value: object) -> int:
-    """About the length of str(value)."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(_printed(key) + _printed(each) + 8 for key, each in value.items())
-    if isinstance(value, list | tuple):
-        return sum(_printed(each) + 4 for each in value)
-    return 32
 
 
 def _check_bits(n_bits: int) -> None:

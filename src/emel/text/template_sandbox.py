@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jinja2 import nodes, pass_context
 from jinja2.ext import Extension, loopcontrols
+from jinja2.runtime import LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from emel.text.template_budget import check_binary, check_join, check_method, current
+from emel.text.template_budget import SHALLOW_CALL, check_binary, check_join, check_method, current
+from emel.text.template_extent import CONTAINERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -68,7 +70,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.globals["range"] = _bounded_range
         self.filters = {name: _guarded(name, self.filters[name]) for name in _FILTERS}
         self.filters["tojson"] = _guarded("tojson", _to_json)
-        self.filters |= {"_emel_each": _each, "_emel_join": _join, "_emel_emit": _emit}
+        self.filters |= {"_emel_each": _each, "_emel_join": _join, "_emel_emit": _emit, "_emel_measured": _measured}
+        self.tests = {name: _measured_test(cast("Callable[..., Any]", test)) for name, test in self.tests.items()}
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = super()._parse(source, name, filename)
@@ -83,7 +86,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - Jinja's names
         """A call, after its cost is known."""
         subject = getattr(__obj, "__self__", None)
-        name = getattr(__obj, "__name__", "")
+        name = SHALLOW_CALL if isinstance(__obj, Macro | LoopContext) else getattr(__obj, "__name__", "")
         if name == "join" and isinstance(subject, str) and len(args) == 1:
             pieces = args[0] if isinstance(args[0], str) else list(args[0])
             check_join(current(), pieces, subject)
@@ -121,6 +124,33 @@ class _Meter(NodeTransformer):
         self.generic_visit(node)
         return _filtered(nodes.List(node.nodes, lineno=node.lineno), "_emel_join")
 
+    def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        return _filtered(node, "_emel_measured") if node.items else node
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        return _filtered(node, "_emel_measured") if node.items and node.ctx == "load" else node
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        return _filtered(node, "_emel_measured") if node.items else node
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Compare:  # noqa: N802
+        self.generic_visit(node)
+        operands = [node.expr, *(each.expr for each in node.ops)]
+        if not any(isinstance(each, nodes.Const) for each in operands):  # those are compared in no depth
+            node.expr = _filtered(node.expr, "_emel_measured")
+            for each in node.ops:
+                each.expr = _filtered(each.expr, "_emel_measured")
+        return node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Getitem:  # noqa: N802
+        self.generic_visit(node)
+        if not isinstance(node.arg, nodes.Const | nodes.Slice):
+            node.arg = _filtered(node.arg, "_emel_measured")
+        return node
+
     def visit_Output(self, node: nodes.Output) -> nodes.Output:  # noqa: N802
         self.generic_visit(node)
         node.nodes = [_filtered(each, "_emel_emit") for each in node.nodes]
@@ -146,16 +176,35 @@ def _each(_: Context, values: Iterable[Any]) -> Iterator[Any]:
 
 @pass_context
 def _join(_: Context, values: list[Any]) -> str:
+    check_join(current(), values, "")
     pieces = [str(each) for each in values]
-    check_join(current(), pieces, "")
     return "".join(pieces)
 
 
 @pass_context
 def _emit(_: Context, value: Any) -> str:
+    if isinstance(value, CONTAINERS):
+        current().measure(value)
     text = str(value)
     current().emit(len(text))
     return text
+
+
+@pass_context
+def _measured(_: Context, value: Any) -> Any:
+    if isinstance(value, CONTAINERS):
+        current().measure(value)
+    return value
+
+
+def _measured_test(test: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(test)
+    def within_budget(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > 1 and any(isinstance(each, CONTAINERS) for each in args[1:]):  # `is eq`, `is in` and the like
+            current().measure(*args)
+        return test(*args, **kwargs)
+
+    return within_budget
 
 
 def _guarded(name: str, filter_: Callable[..., Any]) -> Callable[..., Any]:
@@ -185,6 +234,8 @@ def _to_json(
     # Jinja's own escapes HTML characters; models are trained on what transformers renders.
     if indent is not None and not 0 <= int(indent) <= _MAX_INDENT:
         raise ValueError(f"tojson takes an indent from 0 to {_MAX_INDENT}, not {indent!r:.40}")
+    found = current().measure(value)
+    current().check_length(found.n_characters + found.n_elements * found.depth * int(indent or 0))
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

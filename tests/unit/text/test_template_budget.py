@@ -13,6 +13,7 @@ USER = {"role": "user", "content": "hi"}
 STEPS = "the chat template takes too many steps"
 LENGTH = "the chat template makes a value of"
 SPENT = f"{STEPS}|{LENGTH}"
+REFUSED = "unsupported format|expected str instance|not JSON|not iterable"  # by the operation, unseen
 WIDTH = "too large a width"
 WRITES = "the chat template writes more than"
 
@@ -41,7 +42,7 @@ HOSTILE = {
     "repeated list": ("{{ [1] * 10**9 }}", LENGTH),
     "doubled by ~": (
         "{% set n = namespace(s='ab') %}{% for i in range(64) %}{% set n.s = n.s ~ n.s %}{% endfor %}",
-        LENGTH,
+        SPENT,
     ),
     "doubled by +": (
         "{% set n = namespace(s='ab') %}{% for i in range(64) %}{% set n.s = n.s + n.s %}{% endfor %}",
@@ -53,7 +54,7 @@ HOSTILE = {
     ),
     "doubled by join": (
         "{% set n = namespace(s='ab') %}{% for i in range(64) %}{% set n.s = [n.s, n.s] | join %}{% endfor %}",
-        LENGTH,
+        SPENT,
     ),
     "doubled by set": (
         (
@@ -101,6 +102,64 @@ HOSTILE = {
     ),
     "long lists": ("{% set s = range(90000) | list %}{% for i in s %}{% set t = s | sort %}{% endfor %}", STEPS),
 }
+
+_SHARED = "{% set n = namespace(x=['a'], y=['a']) %}{% for i in range(40) %}SET{% endfor %}USE"
+_BUILT = {
+    "lists": "{% set n.x = [n.x, n.x] %}{% set n.y = [n.y, n.y] %}",
+    "tuples": "{% set n.x = (n.x, n.x) %}{% set n.y = (n.y, n.y) %}",
+    "dicts": "{% set n.x = {'a': n.x, 'b': n.x} %}{% set n.y = {'a': n.y, 'b': n.y} %}",
+    "dict calls": "{% set n.x = dict(a=n.x, b=n.x) %}{% set n.y = dict(a=n.y, b=n.y) %}",
+    "namespaces": "{% set n.x = namespace(a=n.x, b=n.x) %}{% set n.y = namespace(a=n.y, b=n.y) %}",
+    "assigned namespaces": "{% set m = namespace() %}{% set m.a = n.x %}{% set m.b = n.x %}{% set n.x = m %}",
+    "doubled lists": "{% set n.x = [n.x] * 2 %}{% set n.y = [n.y] + [n.y] %}",
+    "defaults": "{% set n.x = [1, 2] | map(attribute='z', default=n.x) | list %}",
+    "arguments": "{% macro f(a) %}{{ a }}{% endmacro %}{% set n.x = [n.x, n.x] %}{% set z = f(n.x) %}",
+}
+_USED = [
+    "{{ n.x }}", "{{ n.x | tojson }}", "{{ n.x ~ '' }}", "{{ n.x | string }}", "{{ '%s' % n.x }}",
+    "{{ n.x | join }}", "{{ {'a': n.x} | dictsort }}", "{{ n.x | default('') }}", "{{ n.x | trim }}",
+    "{{ [n.x] | map('string') | list }}", "{{ '{}'.format(n.x) }}", "{{ raise_exception(n.x) }}",
+    "{{ n.x == n.y }}", "{{ n.x is eq(n.y) }}", "{{ n.x in [n.y] }}", "{{ {'a': n.x}.values() }}", "{{ n }}",
+    "{{ ['a', 'b'] | join(n.x) }}", "{{ ''.join(n.x) }}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("built", "use"),
+    [("lists", use) for use in _USED]
+    + [(built, use) for built in _BUILT for use in _USED[:3]]
+    + [(built, use) for built in ("assigned namespaces", "defaults") for use in _USED],
+)
+@pytest.mark.timeout(5)
+def test_values_that_share_their_parts_end_in_one_clear_error(built: str, use: str) -> None:
+    with pytest.raises(ChatTemplateError, match=rf"{SPENT}|{REFUSED}"):
+        ChatTemplate(_SHARED.replace("SET", _BUILT[built]).replace("USE", use)).render([USER])
+
+
+def test_deeply_nested_value_ends_in_one_clear_error() -> None:
+    source = "{% set n = namespace(x=[]) %}{% for i in range(9999) %}{% set n.x = [n.x] %}{% endfor %}"
+    with pytest.raises(ChatTemplateError, match="the chat template nests values more than 200 deep"):
+        ChatTemplate(source).render([USER])
+
+
+def test_text_of_a_mapping_used_many_times_is_counted_each_time() -> None:
+    with pytest.raises(ChatTemplateError, match=LENGTH):
+        ChatTemplate("{{ ('%(a)s' * 9000) % {'a': 'b' * 9000} }}").render([USER])
+
+
+def test_text_of_many_references_is_counted_each_time() -> None:
+    with pytest.raises(ChatTemplateError, match=SPENT):
+        ChatTemplate("{% set s = 'a' * 90000 %}{{ [s] * 90000 }}").render([USER])
+
+
+def test_nested_values_of_common_templates_pass() -> None:
+    source = (
+        "{% for m in messages %}{% set x = {'role': m.role, 'parts': [m.content, m.content]} %}"
+        "{% if m == messages[-1] and loop.index0 == messages | length - 1 %}{{ x | tojson(indent=2) }}{% endif %}"
+        "{% if [m.role, 1] == ['user', 1] %}u{% endif %}{% endfor %}"
+    )
+    messages = [{"role": "user", "content": f"message {i} " * 20} for i in range(500)]
+    assert ChatTemplate(source).render(messages).count("u") >= 500
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
