@@ -29,6 +29,7 @@ CHATML = (
 )
 _CHATML_MARKERS = ("<|im_start|>", "<|im_end|>")
 _MAX_SOURCE = 256 * 1024
+_MAX_REASON = 2_000
 _OWN_NAMES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "raise_exception"})
 
 
@@ -101,7 +102,8 @@ class ChatTemplate:
                 raise ChatTemplateError("the chat template calls itself too deeply") from None
             except Exception as error:
                 # Whatever a template runs into (a missing field, a sandboxed attribute, a spent budget) is its failure.
-                raise ChatTemplateError(f"the chat template failed: {error}") from error
+                reason = _one_line(str(error))
+                raise ChatTemplateError(f"{_failure(variables, reason)}: {reason}") from error
 
     @cached_property
     def _template(self) -> Template:
@@ -112,7 +114,9 @@ class ChatTemplate:
         try:
             return TemplateEnvironment().from_string(self.source)
         except TemplateSyntaxError as error:
-            raise ChatTemplateError(f"the chat template is malformed in line {error.lineno}: {error.message}") from None
+            raise ChatTemplateError(
+                f"the chat template is malformed in line {error.lineno}: {_one_line(error.message or '')}"
+            ) from None
         except Exception as error:
             # Source that is nested too deeply for the parser or for Python's own compiler.
             raise ChatTemplateError(f"the chat template cannot be compiled: {type(error).__name__}: {error}") from None
@@ -134,7 +138,21 @@ def load_chat_template(metadata: Metadata, tokenizer: Tokenizer) -> ChatTemplate
 
 
 def _raise_exception(message: object = "") -> NoReturn:
-    raise _RaisedByTemplateError(str(message))
+    raise _RaisedByTemplateError(_one_line(str(message)))
+
+
+def _failure(variables: dict[str, Any], reason: str) -> str:
+    """What to call a failure: often a template takes the content of a call of tools for text."""
+    for index, message in enumerate(variables["messages"]):
+        if "None" in reason and message.get("content", "") is None:
+            return f"messages[{index}] has no content, and the chat template failed, maybe for want of it"
+    return "the chat template failed"
+
+
+def _one_line(text: str) -> str:
+    """A template's words, of which nothing may move the cursor of a terminal."""
+    cut = " ".join(text[:_MAX_REASON].split())
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in cut)
 
 
 def _measure(value: Any) -> tuple[int, int]:

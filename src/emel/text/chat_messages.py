@@ -67,6 +67,8 @@ def _check_message(where: str, message: Mapping[str, Any]) -> dict[str, Any]:
     role = copy.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise ChatTemplateError(f"{where}.role is {role!r:.40}: allowed are {', '.join(sorted(ROLES))}")
+    if copy.get("content", "") is None and not copy.get("tool_calls"):
+        raise ChatTemplateError(f"{where} has no content (it is None): text is needed where there are no tool_calls")
     if "content" in copy:
         copy["content"] = _check_content(f"{where}.content", copy["content"])
     elif not copy.get("tool_calls"):

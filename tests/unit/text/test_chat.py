@@ -83,6 +83,28 @@ def test_template_refusal_is_given_in_its_own_words() -> None:
         render("{{ raise_exception('roles must alternate') }}")
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("{{ raise_exception('l1\\nl2\x1b[31m\u2028l3') }}", r"l1 l2\x1b[31m l3"),
+        ("{{ nothing['a\x1b[31m\\nb'].c }}", "the chat template failed: 'nothing' is undefined"),
+        ("{{ {}['a\x1b[31m\\nb'].c }}", r"the chat template failed: 'dict object' has no attribute 'a\x1b[31m\nb'"),
+    ],
+)
+def test_template_errors_are_one_line_without_control_characters(source: str, expected: str) -> None:
+    with pytest.raises(ChatTemplateError) as caught:
+        render(source)
+    assert str(caught.value) == expected
+
+
+def test_template_that_fails_without_content_names_the_message() -> None:
+    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
+    with pytest.raises(ChatTemplateError, match=r"\Amessages\[1\] has no content, and the chat template failed"):
+        render("{{ messages[1].content + 'a' }}", [USER, call])
+    with pytest.raises(ChatTemplateError, match=r"\Athe chat template failed: 'nothing' is undefined"):
+        render("{{ nothing.at.all }}", [USER, call])
+
+
 def test_template_cannot_change_what_it_is_given() -> None:
     messages = [dict(USER)]
     with pytest.raises(ChatTemplateError, match="access to attribute 'append' of 'list' object is unsafe"):

@@ -50,6 +50,7 @@ def test_tool_arguments_are_a_mapping_and_json_text() -> None:
         ([{"content": "hi"}], r"messages\[0\].role is None: allowed are assistant, context, .*, user"),
         ([{"role": "im_end", "content": "hi"}], r"messages\[0\].role is 'im_end': allowed are"),
         ([{"role": ["user"], "content": "hi"}], r"messages\[0\].role is \['user'\]"),
+        ([{"role": "user", "content": None}], r"messages\[0\] has no content \(it is None\): text is needed"),
         ([{"role": "user"}], r"messages\[0\] has neither content nor tool_calls"),
         ([USER, {"role": "user", "content": 3}], r"messages\[1\].content is of type int: text or a list of text parts"),
         (
