@@ -110,7 +110,7 @@ class Session:
         self._opened.append(self.batch)
         self.graph = ReservedGraph(self.model.build, self.model.weights, capacity, pool=self.pool, route=self.route.isa)
         self._opened.append(self.graph)
-        self.tokenizer: Tokenizer = load_tokenizer(self.model.metadata)
+        self.tokenizer: Tokenizer = load_tokenizer(self.model.metadata, self.n_vocab)
 
     # ---- seats
 

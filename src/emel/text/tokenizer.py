@@ -37,8 +37,10 @@ class Tokenizer:
         *,
         add_bos: bool = False,
         add_eos: bool = False,
+        n_rows: int | None = None,
     ) -> None:
         self.vocabulary = vocabulary
+        self._n_rows = n_rows if n_rows is not None else vocabulary.n_tokens
         self.special = special
         self.add_bos = add_bos and special.bos is not None
         self.add_eos = add_eos and special.eos is not None
@@ -95,14 +97,16 @@ class Tokenizer:
         return head + ids[n_bos:] + tail
 
     def decode(self, ids: Sequence[int]) -> bytes:
-        """The bytes of ids; IndexError for an id outside the vocabulary."""
+        """The bytes of ids, none for rows without a token; IndexError for an id outside the vocabulary."""
+        if self._n_rows > self.n_vocab:
+            ids = [each for each in ids if not self.n_vocab <= each < self._n_rows]
         return self.vocabulary.decode(ids)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of one token; a control token gives its name."""
         data = self._token_bytes.get(token_id)
         if data is None:
-            data = self._token_bytes[token_id] = self.vocabulary.decode((token_id,))
+            data = self._token_bytes[token_id] = self.decode((token_id,))
         return data
 
     def control_ids_in(self, text: str) -> list[int]:
@@ -134,8 +138,12 @@ class Tokenizer:
         return SpecialPattern(self.vocabulary, ids)
 
 
-def load_tokenizer(metadata: Metadata) -> Tokenizer:
-    """The tokenizer a GGUF file describes; ValueError naming what is unsupported or does not fit together."""
+def load_tokenizer(metadata: Metadata, n_rows: int | None = None) -> Tokenizer:
+    """The tokenizer a GGUF file describes; ValueError naming what is unsupported or does not fit together.
+
+    n_rows: of the model's embedding, if it is known. More rows than tokens are padding, and their ids have no text;
+    more tokens than rows could be asked for without the model knowing them.
+    """
     model = metadata.get_str("tokenizer.ggml.model")
     if model not in SUPPORTED_MODELS:
         supported = ", ".join(SUPPORTED_MODELS)
@@ -144,6 +152,11 @@ def load_tokenizer(metadata: Metadata) -> Tokenizer:
         )
     pre = pre_tokenizer(metadata.get_str("tokenizer.ggml.pre", "default"))
     tokens = metadata.get_strings("tokenizer.ggml.tokens")
+    if n_rows is not None and tokens.count > n_rows:
+        raise ValueError(
+            f"the vocabulary has {tokens.count} tokens (tokenizer.ggml.tokens), but the model embeds only {n_rows}: "
+            "their numbers do not fit together"
+        )
     types = metadata.get_ints("tokenizer.ggml.token_type", None)
     merges = metadata.get_strings("tokenizer.ggml.merges", None)
     vocabulary = Vocabulary(tokens, types, merges, ignore_merges=pre.ignore_merges)
@@ -153,6 +166,7 @@ def load_tokenizer(metadata: Metadata) -> Tokenizer:
         find_special_ids(metadata, vocabulary),
         add_bos=metadata.get_bool("tokenizer.ggml.add_bos_token", pre.add_bos),
         add_eos=metadata.get_bool("tokenizer.ggml.add_eos_token", False),
+        n_rows=n_rows,
     )
 
 
