@@ -91,6 +91,7 @@ def fetch_from_repository(text: str, policy: FetchPolicy) -> Path:
         raise ModelFetchError(
             f"'hf:{text}' needs the package huggingface_hub, which is not installed", hint="pip install 'emel[hub]'"
         ) from None
+    _check_name(text, reference)
     if not policy.refresh or policy.offline:
         kept = _find_kept(hub, reference, settle_default=policy.offline)
         if kept:
@@ -102,6 +103,22 @@ def fetch_from_repository(text: str, policy: FetchPolicy) -> Path:
         )
     policy.notify(f"looking up {reference.repo} on the hub")
     return _download(hub, reference)
+
+
+def _check_name(text: str, reference: RepositoryReference) -> None:
+    """The hub's own rules for names, which are stricter than the form."""
+    from huggingface_hub import utils
+    from huggingface_hub.errors import HFValidationError
+
+    rules: Any = utils
+    try:
+        rules.validate_repo_id(reference.repo)
+    except HFValidationError as error:
+        reason = (str(error).strip() or "the hub refuses the name").splitlines()[0].rstrip(".")
+        raise ModelNotFoundError(
+            f"'hf:{text}' does not name a repository: {reason}",
+            hint="the form is hf:owner/repo[:quant or file.gguf][@revision]",
+        ) from error
 
 
 def _find_kept(hub: Any, reference: RepositoryReference, *, settle_default: bool) -> Path | None:

@@ -167,6 +167,9 @@ def test_another_quantisation_here_is_not_taken_for_the_default(hub: Hub, tmp_pa
         (["hf:owner/tiny:q6_k"], "is one of several shards", "one file"),
         (["hf:owner/tiny", "--offline"], "is not in the cache and fetching is switched off", "while online"),
         (["hf:owner"], "'hf:owner' does not name a repository", "hf:owner/repo"),
+        (["hf:../..:x"], "'hf:../..:x' does not name a repository: Repo id must use", "hf:owner/repo"),
+        (["hf:a--b/c", "--offline"], "'hf:a--b/c' does not name a repository: Cannot have -- or ..", "hf:owner/repo"),
+        (["hf:a/b.git@v1"], "'hf:a/b.git@v1' does not name a repository: Repo_id cannot end by", "hf:owner/repo"),
     ],
 )
 def test_pull_failure_is_one_line(words: list[str], error: str, hint: str, hub: Hub, tmp_path: Path) -> None:
