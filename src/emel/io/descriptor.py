@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from emel.io.errors import SourceError
 
 if TYPE_CHECKING:
+    import os
+
     from emel.io.platform import Platform
 
 CHUNK_BYTES = 1 << 20
@@ -61,8 +63,7 @@ def _checked_size(platform: Platform, path: str, descriptor: int) -> int:
         status = platform.status(descriptor)
     except OSError as error:
         raise SourceError(f"cannot open {path!r}: {reason_of(error)}") from error
-    if not stat.S_ISREG(status.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "not a regular file")
+    if kind := wrong_kind(status):
         raise SourceError(f"cannot open {path!r}: it is {kind}")
     if status.st_size == 0:
         raise SourceError(f"cannot open {path!r}: the file is empty (0 bytes): fetch it again")
@@ -83,6 +84,13 @@ def read_exactly(platform: Platform, path: str, opened: OpenedFile, target: memo
                 f"{path!r} shrank from {opened.n_bytes} to {offset + position} bytes while it was read: fetch it again"
             )
         position += n_read
+
+
+def wrong_kind(status: os.stat_result) -> str | None:
+    """What is there instead of a regular file, and what to do; None for a regular file."""
+    if stat.S_ISREG(status.st_mode):
+        return None
+    return _KINDS.get(stat.S_IFMT(status.st_mode), "not a regular file")
 
 
 def close_quietly(platform: Platform, descriptor: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import os
 import threading
 import zipfile
 from pathlib import Path
@@ -25,7 +26,7 @@ from emel.engine.models import (
     is_model_reference,
     resolve_model,
 )
-from emel.errors import EmelError, ModelFetchError, ModelNotFoundError
+from emel.errors import EmelError, ModelFetchError, ModelNotFoundError, ModelReadError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -188,6 +189,22 @@ def test_refresh_checks_the_digest_and_replaces_a_damaged_file(cache: Path) -> N
     assert said[0] == f"{path} is damaged; it will be replaced"
 
 
+def test_refresh_of_a_damaged_file_while_offline_promises_nothing(cache: Path) -> None:
+    index, said = FakeIndex(), list[str]()
+    path = fetch_builtin(MODEL, FetchPolicy(download=index))
+    policy = FetchPolicy(download=index, refresh=True, offline=True, notify=said.append)
+    assert fetch_builtin(MODEL, policy) == path
+    for damaged in (b"\0" * len(CONTENT), CONTENT[:-1]):
+        path.write_bytes(damaged)
+        with pytest.raises(ModelFetchError) as caught:
+            fetch_builtin(MODEL, policy)
+        assert str(caught.value) == f"{path} is damaged and fetching is switched off (--offline or EMEL_OFFLINE)"
+        assert caught.value.hint == "fetch it once while online: emel pull tiny"
+        assert path.read_bytes() == damaged
+    assert said == []
+    assert len(index.requests) == 1
+
+
 def test_fetch_by_many_threads_downloads_once() -> None:
     index, paths, started = FakeIndex(), list[Path](), threading.Event()
 
@@ -331,6 +348,23 @@ def test_unknown_model_error_lists_the_forms(name: str, error: str) -> None:
     assert caught.value.hint is not None
     for form in ("smollm2-135m-instruct", "smollm2", "gemma3-270m", "path/to/model.gguf", "hf:owner/repo[:quant]"):
         assert form in caught.value.hint
+
+
+def test_what_is_no_regular_file_is_named(tmp_path: Path) -> None:
+    pipe, loop, device = tmp_path / "pipe", tmp_path / "loop.gguf", Path("/dev/zero")
+    os.mkfifo(pipe)
+    loop.symlink_to(loop)
+    for path, said in {
+        pipe: "it is a pipe: a model is read from a regular file",
+        loop: "too many symbolic links on the path",
+        device: "it is a device: a model is read from a regular file",
+    }.items():
+        with pytest.raises(ModelReadError) as caught:
+            resolve_model(path, FetchPolicy(download=FakeIndex()))
+        assert str(caught.value) == f"cannot open {str(path)!r}: {said}"
+    (tmp_path / "dangling.gguf").symlink_to(tmp_path / "gone")
+    with pytest.raises(ModelNotFoundError, match="no model file at"):
+        resolve_model(tmp_path / "dangling.gguf", FetchPolicy(download=FakeIndex()))
 
 
 def test_path_object_is_never_a_name() -> None:
