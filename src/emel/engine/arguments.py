@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,25 @@ from emel.text.sampling import SamplingError, SamplingParams
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_WHOLE_FIELDS = ("top_k", "seed", "max_tokens")
 SAMPLING_FIELDS = frozenset({"temperature", "top_k", "top_p", "min_p", "seed", "max_tokens"})
+
+
+def checked_model(model: object) -> str:
+    """The name or path of a model, as text."""
+    if isinstance(model, str | os.PathLike):
+        name = os.fspath(model)
+        if isinstance(name, str):
+            return name
+    raise RequestError(f"the model is {_shown(model)}: it must be a name or a path (a str or pathlib.Path)")
+
+
+def checked_count(value: object, name: str) -> int:
+    """A whole number from 0 up."""
+    count = checked_whole(value, name)
+    if count < 0:
+        raise RequestError(f"{name} is {count}: it must be 0 or more")
+    return count
 
 
 def checked_text(text: object, name: str = "the prompt") -> str | bytes:
@@ -73,6 +92,9 @@ def checked_sampling(given: Mapping[str, Any]) -> tuple[SamplingParams, tuple[st
         params = SamplingParams(**{name: value for name, value in given.items() if name != "stop"})
     except SamplingError as error:
         raise RequestError(str(error)) from error
+    for name in _WHOLE_FIELDS:
+        if given.get(name) is not None:
+            checked_whole(given[name], name)
     return params, _checked_stops(given.get("stop"))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from emel.engine.arguments import (
+    checked_count,
     checked_ids,
     checked_messages,
+    checked_model,
     checked_prompt,
     checked_sampling,
     checked_text,
@@ -23,6 +24,7 @@ from emel.text.chat import load_chat_template
 from emel.text.chat_tokens import encode_chat
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
@@ -168,7 +170,7 @@ class Model:
         """Times the engine alone: prefill of exactly these tokens (logits of the last), then greedy steps; no text."""
         session = self._open()
         ids = checked_prompt(prompt_ids, session.n_vocab, session.n_ctx)
-        if checked_whole(n_decode, "n_decode") < 0 or len(ids) + n_decode > session.n_ctx:
+        if len(ids) + checked_count(n_decode, "n_decode") > session.n_ctx:
             raise RequestError(f"{len(ids)} tokens and {n_decode} more do not fit the context of {session.n_ctx}")
         with OpenSequence(session) as sequence:
             return session.turns.run(lambda: sequence.measure(ids, n_decode))
@@ -225,8 +227,4 @@ def load(
     """
     from emel.engine.models import resolve_model
 
-    try:
-        name = os.fspath(model)
-    except TypeError:
-        raise RequestError(f"the model is {model!r}: it must be a name or a path") from None
-    return Model(resolve_model(name), n_ctx=n_ctx, n_threads=n_threads, isa=isa)
+    return Model(resolve_model(checked_model(model)), n_ctx=n_ctx, n_threads=n_threads, isa=isa)

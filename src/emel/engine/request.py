@@ -76,6 +76,7 @@ class Request:
         if machine.state in _TERMINAL:  # another thread ended it
             return None
         self.session.check_open()
+        self.session.check_process()
         self._seat.thread = get_ident()
         is_first = not context.token_ids
         begin = time.perf_counter()
@@ -162,6 +163,7 @@ class Stream:
 
     def __next__(self) -> Chunk:
         request = self._request
+        request.session.check_process()  # before waiting for a turn: a fork may have none left to give
         try:
             if request.is_queued:
                 request.start()
@@ -179,7 +181,9 @@ class Stream:
     def close(self) -> None:
         """Cancels what is left, once the step that may be running is over. Harmless when repeated."""
         if not self._is_done:
-            self._request.session.turns.soon(self._request.cancel)
+            session = self._request.session
+            if not session.has_forked:  # the sequence is the parent's
+                session.turns.soon(self._request.cancel)
             self._is_done = True
 
     def __enter__(self) -> Self:

@@ -119,7 +119,7 @@ class Session:
 
         RequestError when waiting would never end: every sequence belongs to this thread, or to others that wait too.
         """
-        self._check_process()
+        self.check_process()
         gate = new_gate()
         gate.acquire()
         while not self.turns.run(lambda: self._try_admit(seat, begin, gate)):
@@ -165,8 +165,14 @@ class Session:
         if self.is_closed:
             raise RequestError("this model is closed", hint="load it again with emel.load; close it after its requests")
 
-    def _check_process(self) -> None:
-        if self._process != os.getpid():
+    @property
+    def has_forked(self) -> bool:
+        """Whether this process is a fork of the one that loaded the model: it has its memory, but not its threads."""
+        return self._process != os.getpid()
+
+    def check_process(self) -> None:
+        """RequestError in a process that forked from the one that loaded the model."""
+        if self.has_forked:
             raise RequestError(
                 "this model was loaded before the process forked: its threads did not come along",
                 hint="load it in the process that uses it",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emel.engine.arguments import checked_ids, checked_prompt, checked_sampling, checked_text, checked_whole
+from emel.engine.arguments import (
+    checked_count,
+    checked_ids,
+    checked_model,
+    checked_prompt,
+    checked_sampling,
+    checked_text,
+    checked_whole,
+)
 from emel.errors import RequestError
 
 
@@ -54,3 +63,30 @@ def test_sampling_without_keywords_is_the_defaults() -> None:
     assert checked_sampling({"stop": None})[1] == ()
     assert checked_sampling({"stop": "ab"})[1] == ("ab",)
     assert checked_sampling({"stop": []})[1] == ()
+
+
+@pytest.mark.parametrize("name", ["top_k", "seed", "max_tokens"])
+def test_sampling_takes_no_floats_for_whole_numbers(name: str) -> None:
+    for value in (1.0, np.float32(2), Fraction(3)):
+        with pytest.raises(RequestError, match=rf"\A{name} is .*: it must be a whole number\Z"):
+            checked_sampling({name: value})
+    with pytest.raises(RequestError, match=f"{name} is 1.5: allowed are whole numbers from 0"):
+        checked_sampling({name: 1.5})
+    assert checked_sampling({name: np.int64(7)})[0].effective()[name] == 7
+    assert checked_sampling({"temperature": 1})[0].temperature == 1.0
+
+
+def test_models_are_named_by_text() -> None:
+    assert checked_model("a") == "a"
+    assert checked_model(Path("a") / "b") == str(Path("a") / "b")
+    for value in (b"/path", None, 5):
+        with pytest.raises(RequestError, match=r"\Athe model is .*: it must be a name or a path \(a str or pathlib"):
+            checked_model(value)
+
+
+def test_counts_are_whole_numbers_from_0() -> None:
+    assert checked_count(0, "n") == 0
+    with pytest.raises(RequestError, match=r"\An is -1: it must be 0 or more\Z"):
+        checked_count(-1, "n")
+    with pytest.raises(RequestError, match=r"n is 1\.0: it must be a whole number"):
+        checked_count(1.0, "n")

@@ -216,6 +216,8 @@ def test_measure_counts_prefill_and_steps(model: emel.Model) -> None:
     for n_decode in (-1, N_CTX, True):
         with pytest.raises(RequestError):
             model.measure([1], n_decode)
+    with pytest.raises(RequestError, match="n_decode is -1: it must be 0 or more"):
+        model.measure([1], -1)
 
 
 # ---- life
@@ -301,6 +303,30 @@ def test_model_used_after_a_fork_is_refused(model: emel.Model) -> None:
         assert "loaded before the process forked" in stream.read()
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_stream_read_after_a_fork_is_refused(model: emel.Model) -> None:
+    with model.stream(PROMPT, max_tokens=4) as stream:
+        next(stream)
+        read, write = os.pipe()
+        if not (child := os.fork()):
+            try:
+                for step in (lambda: next(stream), stream._request.advance):
+                    try:
+                        step()
+                    except RequestError as error:
+                        os.write(write, f"{error}\n".encode())
+                stream.close()
+                os.write(write, b"closed")
+            finally:
+                os._exit(0)
+        os.close(write)
+        os.waitpid(child, 0)
+        with os.fdopen(read) as answer:
+            said = answer.read().splitlines()
+        assert said[:-1] == ["this model was loaded before the process forked: its threads did not come along"] * 2
+        assert said[-1] == "closed"
+
+
 # ---- loading
 
 
@@ -334,6 +360,11 @@ def test_load_of_an_unreadable_file_is_a_read_error(tiny_path: Path, tmp_path: P
     path.chmod(0)
     with pytest.raises(ModelReadError):
         emel.load(path)
+
+
+def test_load_takes_no_bytes_for_a_path() -> None:
+    with pytest.raises(RequestError, match=r"the model is b'/path': it must be a name or a path"):
+        emel.load(b"/path")  # type: ignore[arg-type]
 
 
 SHRINKING = """
