@@ -6,10 +6,15 @@ Special tokens: user-defined ones are matched in any text. Control tokens only w
 a user never turns into one. Where several could match, the leftmost wins, then the longest.
 Bytes: any are encoded. Invalid UTF-8 goes through as it is (as Python's surrogateescape), and decoding gives it back;
 a str with surrogates that stand for no byte cannot be encoded in UTF-8: they are read as U+FFFD.
+Bytes without a token of their own, which some vocabularies lack, become the unknown token, one each. Without an unknown
+token they are left out, as by the tokenizers such vocabularies were trained with: those bytes alone do not come back.
 """
 
 from __future__ import annotations
 
+import re
+from array import array
+from bisect import bisect_left, bisect_right
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -38,6 +43,7 @@ class Tokenizer:
         add_bos: bool = False,
         add_eos: bool = False,
         n_rows: int | None = None,
+        unknown: int | None = None,
     ) -> None:
         self.vocabulary = vocabulary
         self._n_rows = n_rows if n_rows is not None else vocabulary.n_tokens
@@ -45,6 +51,7 @@ class Tokenizer:
         self.add_bos = add_bos and special.bos is not None
         self.add_eos = add_eos and special.eos is not None
         self._pre = pre
+        self._unknown = unknown
         self._token_bytes: dict[int, bytes] = {}  # of those asked for so far
 
     @property
@@ -119,8 +126,27 @@ class Tokenizer:
         return self._any_special.texts_of(self._control_ids)
 
     def _encode_ordinary(self, text: str) -> list[int]:
-        words = self._pre.split(text)
-        return self.vocabulary.encode_words(text.encode("utf-8", "surrogateescape"), word_ends(words))
+        data = text.encode("utf-8", "surrogateescape")
+        ends = word_ends(self._pre.split(text))
+        if self._unknown is None or self._without_token is None:
+            return self.vocabulary.encode_words(data, ends)
+        ids: list[int] = []
+        begin = 0
+        for match in self._without_token.finditer(data):
+            ids += [*self._encode_range(data, ends, begin, match.start()), self._unknown]
+            begin = match.end()
+        return ids + self._encode_range(data, ends, begin, len(data))
+
+    def _encode_range(self, data: bytes, ends: array[int], begin: int, end: int) -> list[int]:
+        if begin == end:
+            return []
+        inside = (each - begin for each in ends[bisect_right(ends, begin) : bisect_left(ends, end)])
+        return self.vocabulary.encode_words(data[begin:end], array("Q", [*inside, end - begin]))
+
+    @cached_property
+    def _without_token(self) -> re.Pattern[bytes] | None:
+        missing = self.vocabulary.bytes_without_token()
+        return re.compile(b"[" + re.escape(missing) + b"]") if missing else None
 
     @cached_property
     def _control_ids(self) -> frozenset[int]:
@@ -160,14 +186,25 @@ def load_tokenizer(metadata: Metadata, n_rows: int | None = None) -> Tokenizer:
     types = metadata.get_ints("tokenizer.ggml.token_type", None)
     merges = metadata.get_strings("tokenizer.ggml.merges", None)
     vocabulary = Vocabulary(tokens, types, merges, ignore_merges=pre.ignore_merges)
+    special = find_special_ids(metadata, vocabulary)
     return Tokenizer(
         vocabulary,
         pre,
-        find_special_ids(metadata, vocabulary),
+        special,
         add_bos=metadata.get_bool("tokenizer.ggml.add_bos_token", pre.add_bos),
         add_eos=metadata.get_bool("tokenizer.ggml.add_eos_token", False),
         n_rows=n_rows,
+        unknown=_find_unknown(metadata, vocabulary, special),
     )
+
+
+def _find_unknown(metadata: Metadata, vocabulary: Vocabulary, special: SpecialIds) -> int | None:
+    """The token for what has none. Files also name begin and end tokens as it: text must not turn into those."""
+    named = metadata.get_int("tokenizer.ggml.unknown_token_id", None)
+    candidates = [] if named is None or not 0 <= named < vocabulary.n_tokens else [named]
+    candidates += vocabulary.ids_of_types(native.TOKEN_UNKNOWN)
+    taken = {special.bos, special.eos, *special.ends}
+    return next((each for each in candidates if each not in taken), None)
 
 
 def as_text(text: str | bytes) -> str:

@@ -92,6 +92,13 @@ class Vocabulary:
         found = native.bpe_find(self._handle, encoded, len(encoded))
         return found if found >= 0 else None
 
+    def bytes_without_token(self) -> bytes:
+        """The bytes that no token stands for on its own, ascending."""
+        printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}  # these stand for themselves
+        spare = iter(range(0x100, 0x200))
+        characters = [chr(byte if byte in printable else next(spare)) for byte in range(256)]
+        return bytes(byte for byte, character in enumerate(characters) if self.find(character) is None)
+
     def ids_of_types(self, *types: int) -> list[int]:
         """Ids of the tokens of these types, ascending."""
         mask = sum(1 << each for each in types)

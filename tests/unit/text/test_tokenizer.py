@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 from functools import cache
 
 import pytest
@@ -7,7 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emel.text.tokenizer import Tokenizer, as_text, load_tokenizer
-from unit.text.tiny_vocabulary import CONTROLS, END, IM_END, IM_START, id_of, metadata, tiny_metadata, tiny_tokenizer
+from unit.text.tiny_vocabulary import (
+    CONTROL,
+    CONTROLS,
+    END,
+    IM_END,
+    IM_START,
+    NORMAL,
+    UNKNOWN,
+    id_of,
+    in_byte_code,
+    metadata,
+    string_array,
+    tiny_metadata,
+    tiny_tokenizer,
+)
 
 PRE_NAMES = ("gpt-2", "smollm", "llama-bpe", "qwen2", "default")
 MERGES = [(b"a", b"b"), (b" ", b"ab"), (b"\xc3", b"\xa9"), (b" ", b" "), (b"\n", b"\n")]
@@ -96,6 +111,44 @@ def test_tokenizer_says_what_it_is() -> None:
     assert [tokenizer.is_control(each) for each in (0, 1, 2, 3)] == [True, True, True, False]
     assert tokenizer.token_bytes(IM_END) == b"<|im_end|>"
     assert sorted(tokenizer.control_texts()) == sorted(CONTROLS)
+
+
+def few_bytes(unknown: int, **named: int) -> Tokenizer:
+    """No token for H and i; id 0 ends a text, 1 is of the given type."""
+    return load_tokenizer(
+        metadata(
+            model="gpt2",
+            pre="gpt-2",
+            tokens=string_array(["<|endoftext|>", "<unk>", "a", "b", "ab", in_byte_code(b" ")]),
+            token_type=memoryview(struct.pack("<6i", CONTROL, unknown, *[NORMAL] * 4)).cast("i"),
+            merges=string_array(["a b"]),
+            eos_token_id=0,
+            **named,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("unknown", "named", "text", "expected"),
+    [
+        (UNKNOWN, {}, "aHib", [2, 1, 1, 3]),
+        (UNKNOWN, {"unknown_token_id": 0}, "ab HHab ab", [4, 5, 1, 1, 4, 5, 4]),
+        (CONTROL, {"unknown_token_id": 1}, "Hab", [1, 4]),
+        (UNKNOWN, {"unknown_token_id": 99}, "\xe9", [1, 1]),
+        (UNKNOWN, {}, "", []),
+        (NORMAL, {}, "aHib", [2, 3]),  # left out: there is nothing to say it with
+        (NORMAL, {"unknown_token_id": 0}, "aHib", [2, 3]),  # text does not end a text
+    ],
+)
+def test_tokenizer_reads_bytes_without_a_token_as_unknown(
+    unknown: int, named: dict[str, int], text: str, expected: list[int]
+) -> None:
+    assert few_bytes(unknown, **named).encode(text, add_special=False, parse_special=False) == expected
+
+
+def test_vocabulary_names_the_bytes_without_a_token() -> None:
+    assert few_bytes(UNKNOWN).vocabulary.bytes_without_token() == bytes(set(range(256)) - set(b"ab "))
+    assert tiny_tokenizer().vocabulary.bytes_without_token() == b""
 
 
 def test_tokenizer_model_that_is_not_supported_is_named() -> None:
