@@ -33,10 +33,10 @@ _WIDE_BRACE = re.compile(r"\{[^{}]*(?:\d{5}|\{)")
 _WIDE_METHODS = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs", "indent", "truncate"})
 
 
-# Filters that look no deeper than at the elements of what they get, or hand it on.
+# Filters and methods that look no deeper than at the elements of what they get, or hand it on (list.count compares).
 # fmt: off
 _SHALLOW = frozenset({
-    "count", "d", "default", "first", "items", "keys", "last", "length", "list", "map", "reject", "rejectattr",
+    "d", "default", "first", "items", "keys", "last", "length", "list", "map", "reject", "rejectattr",
     "reverse", "select", "selectattr", "values", SHALLOW_CALL,
 })
 # fmt: on

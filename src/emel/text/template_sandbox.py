@@ -139,7 +139,7 @@ class _Meter(NodeTransformer):
     def visit_Compare(self, node: nodes.Compare) -> nodes.Compare:  # noqa: N802
         self.generic_visit(node)
         operands = [node.expr, *(each.expr for each in node.ops)]
-        if not any(isinstance(each, nodes.Const) for each in operands):  # those are compared in no depth
+        if len(operands) > 2 or not any(isinstance(each, nodes.Const) for each in operands):  # compared in no depth
             node.expr = _filtered(node.expr, "_emel_measured")
             for each in node.ops:
                 each.expr = _filtered(each.expr, "_emel_measured")

@@ -13,7 +13,7 @@ USER = {"role": "user", "content": "hi"}
 STEPS = "the chat template takes too many steps"
 LENGTH = "the chat template makes a value of"
 SPENT = f"{STEPS}|{LENGTH}"
-REFUSED = "unsupported format|expected str instance|not JSON|not iterable"  # by the operation, unseen
+REFUSED = "unsupported format|has no attribute|expected str instance|not JSON|not iterable"  # by the operation, unseen
 WIDTH = "too large a width"
 WRITES = "the chat template writes more than"
 
@@ -119,7 +119,8 @@ _USED = [
     "{{ n.x }}", "{{ n.x | tojson }}", "{{ n.x ~ '' }}", "{{ n.x | string }}", "{{ '%s' % n.x }}",
     "{{ n.x | join }}", "{{ {'a': n.x} | dictsort }}", "{{ n.x | default('') }}", "{{ n.x | trim }}",
     "{{ [n.x] | map('string') | list }}", "{{ '{}'.format(n.x) }}", "{{ raise_exception(n.x) }}",
-    "{{ n.x == n.y }}", "{{ n.x is eq(n.y) }}", "{{ n.x in [n.y] }}", "{{ {'a': n.x}.values() }}", "{{ n }}",
+    "{{ n.x == n.y }}", "{{ n.x == n.y == 1 }}", "{{ n.x.count(n.y) }}{{ n.x }}",
+    "{{ n.x is eq(n.y) }}", "{{ n.x in [n.y] }}", "{{ {'a': n.x}.values() }}", "{{ n }}",
     "{{ ['a', 'b'] | join(n.x) }}", "{{ ''.join(n.x) }}",
 ]  # fmt: skip
 
