@@ -152,10 +152,14 @@ EMEL_INLINE void softmax_row(float* scores, size_t begin, size_t end, float cap,
   for (size_t i = first; i < n_lanes; i += 16) {
     const F32 s = f_load(scores + i);
     // s * 0 is nothing for a finite score and NaN for any other, which must not vanish in exp's clamp.
-    f_store(scores + i, f_fma(s, f_zero(), f_exp(f_sub(s, max_f32x16))));
-    for (size_t lane = i; lane < begin; ++lane) scores[lane] = 0.0f;
-    for (size_t lane = end; lane < i + 16; ++lane) scores[lane] = 0.0f;
-    sum = f_add(sum, f_load(scores + i));
+    F32 weight = f_fma(s, f_zero(), f_exp(f_sub(s, max_f32x16)));
+    f_store(scores + i, weight);
+    if (i < begin || i + 16 > end) {
+      for (size_t lane = i; lane < begin; ++lane) scores[lane] = 0.0f;
+      for (size_t lane = end; lane < i + 16; ++lane) scores[lane] = 0.0f;
+      weight = f_load(scores + i);
+    }
+    sum = f_add(sum, weight);
   }
   *max_out = max;
   *sum_out = tree_sum(sum);
