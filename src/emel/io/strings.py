@@ -4,49 +4,13 @@ from __future__ import annotations
 
 import array
 import ctypes
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from emel._native.addresses import held_address
 from emel._native.library import NativeError, check
 from emel._native.strings import strings_scan
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 _OUT_OF_BOUNDS = 4
-
-
-class _PyBuffer(ctypes.Structure):
-    """CPython's Py_buffer, https://docs.python.org/3/c-api/buffer.html#c.Py_buffer."""
-
-    _fields_ = (
-        ("buf", ctypes.c_void_p),
-        ("obj", ctypes.py_object),
-        ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t),
-        ("readonly", ctypes.c_int),
-        ("ndim", ctypes.c_int),
-        ("format", ctypes.c_char_p),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("suboffsets", ctypes.c_void_p),
-        ("internal", ctypes.c_void_p),
-    )
-
-
-@contextmanager
-def address_of(view: memoryview) -> Iterator[int]:
-    """Address of the first byte of a contiguous buffer, valid inside the block.
-
-    ctypes' own `from_buffer` refuses read-only memory, such as a mapping.
-    """
-    buffer = _PyBuffer()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(buffer), 0)
-    try:
-        yield buffer.buf or 0
-    finally:
-        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +37,7 @@ def string_offsets(data: memoryview, count: int) -> array.array[int]:
 
 def _scan(data: memoryview, count: int, offsets_address: int) -> StringScan:
     consumed, n_scanned = ctypes.c_uint64(), ctypes.c_uint64()
-    with address_of(data) as address:
+    with held_address(data) as address:
         try:
             check(
                 strings_scan(

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emel._native import NativeError, check
+from emel._native.addresses import held_address
 from emel._native.strings import strings_scan
-from emel.io.strings import StringScan, address_of, scan_strings, string_offsets
+from emel.io.strings import StringScan, scan_strings, string_offsets
 
 
 def encode(strings: list[bytes]) -> bytes:
@@ -74,15 +75,15 @@ def test_strings_the_native_walk_refuses_missing_arguments(missing: int) -> None
     assert caught.value.status == 1
 
 
-def test_address_of_releases_the_buffer() -> None:
+def test_held_address_releases_the_buffer() -> None:
     data = bytearray(b"abc")
-    with memoryview(data) as view, address_of(view) as address:
+    with memoryview(data) as view, held_address(view) as address:
         assert address != 0
         with pytest.raises(BufferError):
             data.append(1)
     data.append(1)
 
 
-def test_address_of_refuses_strided_memory() -> None:
-    with pytest.raises(BufferError), address_of(memoryview(b"abcd")[::2]):
+def test_held_address_refuses_strided_memory() -> None:
+    with pytest.raises(BufferError), held_address(memoryview(b"abcd")[::2]):
         pass
