@@ -124,7 +124,7 @@ def test_event_whose_guards_all_fail_is_refused_and_changes_nothing(machine_clas
 
 
 @every_machine
-def test_every_row_fires_when_its_guard_is_the_one_that_holds(machine_class: MachineClass) -> None:
+def test_every_row_of_an_event_fires_when_its_guard_is_the_one_that_holds(machine_class: MachineClass) -> None:
     replay = Replay(machine_class)
     for row in replay.rows:
         replay.holding = row
