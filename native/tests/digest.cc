@@ -78,6 +78,10 @@ struct Matrix {
     }
     const emel::SourceBlock block = emel::source_block(type);
     for (size_t at = 0; at < row_bytes; at += block.bytes) {
+      if (type == EMEL_TYPE_IQ1_M) {  // the highest nibble of its float16 scale
+        row[at + 55] = static_cast<uint8_t>((row[at + 55] & 15) | 0x20);
+        continue;
+      }
       if (type == EMEL_TYPE_MXFP4) {
         row[at] = static_cast<uint8_t>(120 + random.next() % 8);
         continue;
@@ -342,6 +346,8 @@ int main(int argc, char** argv) {
                                  EMEL_TYPE_Q5_0, EMEL_TYPE_Q5_1, EMEL_TYPE_Q8_0,   EMEL_TYPE_IQ4_NL, EMEL_TYPE_MXFP4};
   constexpr uint32_t kSuperTypes[] = {EMEL_TYPE_Q2_K, EMEL_TYPE_Q3_K,   EMEL_TYPE_Q4_K,  EMEL_TYPE_Q5_K,
                                       EMEL_TYPE_Q6_K, EMEL_TYPE_IQ4_XS, EMEL_TYPE_TQ1_0, EMEL_TYPE_TQ2_0};
+  constexpr uint32_t kLatticeTypes[] = {EMEL_TYPE_IQ1_S,  EMEL_TYPE_IQ1_M,   EMEL_TYPE_IQ2_XXS, EMEL_TYPE_IQ2_XS,
+                                        EMEL_TYPE_IQ2_S, EMEL_TYPE_IQ3_XXS, EMEL_TYPE_IQ3_S};
   constexpr size_t kShapes[][2] = {{1, 32}, {16, 64}, {37, 96}, {80, 576}};
   constexpr size_t kSuperShapes[][2] = {{1, 256}, {37, 512}, {48, 768}};
   constexpr size_t kTokens[] = {1, 2, 3, 4, 5, 7, 8, 9, 17};
@@ -352,6 +358,9 @@ int main(int argc, char** argv) {
     for (const uint32_t type : kSuperTypes) {
       for (const auto& shape : kSuperShapes) digest_matmul(k, pool, type, shape[0], shape[1], n);
     }
+  }
+  for (const size_t n : kTokens) {
+    for (const uint32_t type : kLatticeTypes) digest_matmul(k, pool, type, 37, 512, n);
   }
   constexpr uint32_t kFloatTypes[] = {EMEL_TYPE_F32, EMEL_TYPE_F16, EMEL_TYPE_BF16};
   for (const uint32_t type : kFloatTypes) {

@@ -28,6 +28,12 @@ _HALVES = {
     TensorType.Q4_K: [0, 2],
     TensorType.Q5_K: [0, 2],
     TensorType.Q6_K: [208],
+    TensorType.IQ1_S: [0],
+    TensorType.IQ2_XXS: [0],
+    TensorType.IQ2_XS: [0],
+    TensorType.IQ2_S: [0],
+    TensorType.IQ3_XXS: [0],
+    TensorType.IQ3_S: [0],
     TensorType.IQ4_NL: [0],
     TensorType.IQ4_XS: [0],
     TensorType.TQ1_0: [52],
@@ -57,6 +63,10 @@ def _random_blocks(rng: np.random.Generator, type_: TensorType, n_blocks: int) -
     elif type_ is TensorType.TQ2_0:
         digits = rng.integers(0, 3, (n_blocks, 64, 4), np.uint8)
         blocks[:, :64] = digits[..., 0] | digits[..., 1] << 2 | digits[..., 2] << 4 | digits[..., 3] << 6
+    elif type_ is TensorType.IQ1_M:  # a float16 scale in the upper nibbles of four words
+        scale = rng.uniform(0.01, 0.1, n_blocks).astype(np.float16).view(np.uint16)
+        words = blocks[:, 48:].view(np.uint16)
+        words[:] = words & 0xFFF | scale[:, None] >> np.arange(0, 16, 4, np.uint16) << 12
     for at in _HALVES.get(type_, []):
         scale = rng.uniform(0.01, 0.1, n_blocks) * rng.choice([-1, 1], n_blocks)
         blocks[:, at : at + 2] = scale.astype(np.float16)[:, None].view(np.uint8)

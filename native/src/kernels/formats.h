@@ -32,7 +32,7 @@ enum class Scales : uint8_t {
   kHalfOffset,  // float16 s and m
   kBfloat,  // bfloat16 s
   kSuperHalf,  // float16 s for 256 elements
-  kSuper,  // float16 d for 256 elements, int8 per block (or half block): s = d * i
+  kSuper,  // float16 d for 256 elements, int8 per block (or half block): s = d * i * fraction
   kSuperOffset,  // float16 d and dmin, uint8 i and j per block: s = d * i, m = -dmin * j
   kSuperNibbles,  // the same with i and j in one byte
 };
@@ -42,6 +42,7 @@ struct Format {
   Scales scales;
   int zero_bits;  // the zero point is 1 << zero_bits; -1: none
   int halves;  // 2: scales for 16 elements each
+  float fraction = 1;  // of kSuper scales, a power of two: s = d * i * fraction
 };
 
 constexpr Format kNoFormat{Quants::kBytes, Scales::kHalf, -1, 0};
@@ -74,6 +75,17 @@ constexpr Format format_of(uint32_t type) {
       return {Quants::kTable, Scales::kSuper, 7, 1};
     case EMEL_TYPE_MXFP4:
       return {Quants::kTable, Scales::kBfloat, 7, 1};
+    case EMEL_TYPE_IQ1_S:
+    case EMEL_TYPE_IQ2_XXS:
+      return {Quants::kTable, Scales::kSuper, 7, 1, 0.125f};
+    case EMEL_TYPE_IQ1_M:
+    case EMEL_TYPE_IQ2_XS:
+    case EMEL_TYPE_IQ2_S:
+      return {Quants::kTable, Scales::kSuper, 7, 2, 0.125f};
+    case EMEL_TYPE_IQ3_XXS:
+      return {Quants::kTable, Scales::kSuper, 7, 1, 0.25f};
+    case EMEL_TYPE_IQ3_S:
+      return {Quants::kTable, Scales::kSuper, 7, 1};
     case EMEL_TYPE_TQ1_0:
     case EMEL_TYPE_TQ2_0:
       return {Quants::kTwo, Scales::kSuperHalf, 0, 1};
@@ -185,7 +197,29 @@ struct Table {
 };
 constexpr Table kNonLinear{{1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241}};
 constexpr Table kE2m1{{128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116}};
-constexpr const Table& table_of(uint32_t type) { return type == EMEL_TYPE_MXFP4 ? kE2m1 : kNonLinear; }
+// The lattice formats hold magnitudes and signs: entry i + 8 is entry i below zero. IQ1 and IQ2: 8, 25, 43 and, for
+// -1, 0, 1 with an eighth more or less, 1, 7, 9; IQ3_XXS and IQ3_S: their eight magnitudes (pack/grid_points.cc).
+constexpr Table kLattice12{{136, 153, 171, 129, 135, 137, 128, 128, 120, 103, 85, 127, 121, 119, 128, 128}};
+constexpr Table kLattice3Xxs{{132, 140, 148, 156, 164, 172, 180, 190, 124, 116, 108, 100, 92, 84, 76, 66}};
+constexpr Table kLattice3S{{129, 131, 133, 135, 137, 139, 141, 143, 127, 125, 123, 121, 119, 117, 115, 113}};
+constexpr const Table& table_of(uint32_t type) {
+  switch (type) {
+    case EMEL_TYPE_MXFP4:
+      return kE2m1;
+    case EMEL_TYPE_IQ1_S:
+    case EMEL_TYPE_IQ1_M:
+    case EMEL_TYPE_IQ2_XXS:
+    case EMEL_TYPE_IQ2_XS:
+    case EMEL_TYPE_IQ2_S:
+      return kLattice12;
+    case EMEL_TYPE_IQ3_XXS:
+      return kLattice3Xxs;
+    case EMEL_TYPE_IQ3_S:
+      return kLattice3S;
+    default:
+      return kNonLinear;
+  }
+}
 
 }  // namespace
 }  // namespace emel

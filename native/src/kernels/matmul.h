@@ -64,7 +64,8 @@ EMEL_INLINE F32 scale_of(const uint8_t* group, size_t b, size_t half) {
   if constexpr (kScales == Scales::kBfloat) {
     return f_load_bf16(scale);
   } else if constexpr (kScales == Scales::kSuper) {
-    return f_mul(f_load_f16(scale), f_load_i8(group + kLayout.sub_scale_at(b, half)));
+    const F32 product = f_mul(f_load_f16(scale), f_load_i8(group + kLayout.sub_scale_at(b, half)));
+    return kLayout.format.fraction == 1 ? product : f_mul(product, f_set1(kLayout.format.fraction));
   } else if constexpr (kScales == Scales::kSuperOffset) {
     return f_mul(f_load_f16(scale), f_load_u8(group + kLayout.sub_scale_at(b, half)));
   } else if constexpr (kScales == Scales::kSuperNibbles) {

@@ -44,7 +44,15 @@ constexpr Kernels all_kernels() {
   set_blocks<EMEL_TYPE_IQ4_XS>(k);
   set_blocks<EMEL_TYPE_MXFP4>(k);
   set_blocks<EMEL_TYPE_TQ2_0>(k);
-  k.matmul[EMEL_TYPE_TQ1_0] = k.matmul[EMEL_TYPE_TQ2_0];  // packed alike
+  set_blocks<EMEL_TYPE_IQ2_XXS>(k);
+  set_blocks<EMEL_TYPE_IQ2_XS>(k);
+  set_blocks<EMEL_TYPE_IQ3_XXS>(k);
+  set_blocks<EMEL_TYPE_IQ3_S>(k);
+  // Packed alike.
+  k.matmul[EMEL_TYPE_IQ1_S] = k.matmul[EMEL_TYPE_IQ2_XXS];
+  k.matmul[EMEL_TYPE_IQ1_M] = k.matmul[EMEL_TYPE_IQ2_XS];
+  k.matmul[EMEL_TYPE_IQ2_S] = k.matmul[EMEL_TYPE_IQ2_XS];
+  k.matmul[EMEL_TYPE_TQ1_0] = k.matmul[EMEL_TYPE_TQ2_0];
   k.rms_norm = rms_norm;
   k.quantize = quantize;
   k.gated[kSilu] = gated<kSilu>;

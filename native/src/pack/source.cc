@@ -2,17 +2,13 @@
 
 #include <string.h>
 
+#include "core/bytes.h"
 #include "core/half.h"
 #include "kernels/formats.h"
+#include "pack/grids.h"
 
 namespace emel {
 namespace {
-
-uint16_t read_u16(const uint8_t* p) {
-  uint16_t value;
-  memcpy(&value, p, 2);
-  return value;
-}
 
 // Bytes of 16 nibble pairs: element i low, element i + 16 high.
 void read_nibbles(const uint8_t* from, uint8_t* q) {
@@ -168,7 +164,9 @@ float bfloat(uint16_t bits) {
 float scale_value(const Format& format, const BlockValues& v, size_t half) {
   if (format.scales == Scales::kBfloat) return bfloat(v.scale);
   const float d = half_to_float(v.scale);
-  if (format.scales == Scales::kSuper) return d * static_cast<float>(static_cast<int8_t>(v.sub_scale[half]));
+  if (format.scales == Scales::kSuper) {
+    return d * static_cast<float>(static_cast<int8_t>(v.sub_scale[half])) * format.fraction;
+  }
   if (format.scales == Scales::kSuperOffset || format.scales == Scales::kSuperNibbles) {
     return d * static_cast<float>(v.sub_scale[half]);
   }
@@ -214,6 +212,20 @@ SourceBlock source_block(uint32_t type) {
       return {210, 256};
     case EMEL_TYPE_IQ4_XS:
       return {136, 256};
+    case EMEL_TYPE_IQ1_S:
+      return {50, 256};
+    case EMEL_TYPE_IQ1_M:
+      return {56, 256};
+    case EMEL_TYPE_IQ2_XXS:
+      return {66, 256};
+    case EMEL_TYPE_IQ2_XS:
+      return {74, 256};
+    case EMEL_TYPE_IQ2_S:
+      return {82, 256};
+    case EMEL_TYPE_IQ3_XXS:
+      return {98, 256};
+    case EMEL_TYPE_IQ3_S:
+      return {110, 256};
     case EMEL_TYPE_TQ1_0:
       return {54, 256};
     case EMEL_TYPE_TQ2_0:
@@ -241,6 +253,20 @@ void read_block(uint32_t type, const uint8_t* row, size_t index, BlockValues* ou
       return read_q6_k(p, j, out);
     case EMEL_TYPE_IQ4_XS:
       return read_iq4_xs(p, j, out);
+    case EMEL_TYPE_IQ1_S:
+      return read_iq1_s(p, j, out);
+    case EMEL_TYPE_IQ1_M:
+      return read_iq1_m(p, j, out);
+    case EMEL_TYPE_IQ2_XXS:
+      return read_iq2_xxs(p, j, out);
+    case EMEL_TYPE_IQ2_XS:
+      return read_iq2_xs(p, j, out);
+    case EMEL_TYPE_IQ2_S:
+      return read_iq2_s(p, j, out);
+    case EMEL_TYPE_IQ3_XXS:
+      return read_iq3_xxs(p, j, out);
+    case EMEL_TYPE_IQ3_S:
+      return read_iq3_s(p, j, out);
     case EMEL_TYPE_TQ1_0:
       return read_tq1_0(p, j, out);
     case EMEL_TYPE_TQ2_0:
