@@ -21,6 +21,7 @@ from emel.io.platform import SYSTEM, Platform
 from emel.io.source import Strategy
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     from emel.gguf.errors import GgufError
@@ -70,12 +71,12 @@ class GgufFile:
         self.verify()
         self._machine.dispatch(PrefetchTensors())
 
-    def open_reader(self) -> TensorReader:
-        """Reads tensors into memory of the caller's; close it after use.
+    def open_reader(self, tensors: Mapping[str, TensorInfo] | None = None) -> TensorReader:
+        """Reads tensors, by default the file's own, into memory of the caller's; close it after use.
 
         SourceError when this file is closed, or the one at its path can no longer be had or has another size.
         """
-        return TensorReader(self._machine.context.platform, self.path, self.n_bytes, self.tensors)
+        return TensorReader(self._machine.context.platform, self.path, self.n_bytes, tensors or self.tensors)
 
     def close(self) -> None:
         """Gives the file up; more than once is fine."""

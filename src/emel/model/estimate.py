@@ -36,12 +36,15 @@ def estimate_memory(description: ModelDescription, capacity: Capacity) -> Memory
 
     Call `check_description` first: the tensors are taken to be those the architecture expects.
     """
-    architecture, parameters, file = description.architecture, description.parameters, description.file
+    architecture, parameters, tensors = description.architecture, description.parameters, description.tensors
     expected = architecture.expected_tensors(parameters)
-    vectors = [(TensorType.F32, info.cols) for info in present(expected, file.tensors, Role.VECTOR)]
-    derived = [(each.stored_type, each.n) for each in architecture.derived_vectors(parameters, file)]
-    matrices = [(info.type, info.rows, info.cols) for info in present(expected, file.tensors, Role.MATRIX)]
-    assembly = assemble(lambda: architecture.build(parameters, file.tensors), capacity)
+    vectors = [(TensorType.F32, info.cols) for info in present(expected, tensors, Role.VECTOR)]
+    derived = [
+        (each.stored_type, each.n)
+        for each in architecture.derived_vectors(parameters, description.file, parameters.n_ctx)
+    ]
+    matrices = [(info.type, info.rows, info.cols) for info in present(expected, tensors, Role.MATRIX)]
+    assembly = assemble(lambda: architecture.build(parameters, tensors), capacity)
     heads = parameters.heads
     return MemoryEstimate(
         weights=weights_bytes(matrices, [*vectors, *derived]),

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING
 from emel.gguf import GgufFile, open_gguf
 from emel.kernel.packing import Matrix, PackedWeights, Vector, pack
 from emel.model.errors import ModelError
-from emel.model.registry import Architecture, Parameters, find_architecture
+from emel.model.registry import Architecture, Parameters, find_architecture, seen_tensors
 from emel.model.tensors import Role, check_tensors, present
 from emel.sm import Machine, Row
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
     from typing import Self
 
-    from emel.gguf import Metadata
+    from emel.gguf import Metadata, TensorInfo
     from emel.graph.ops import Graph
     from emel.kernel.pool import LanePool
 
@@ -46,9 +46,10 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Load the model at `path`."""
+    """Load the model at `path`; `n_ctx` tokens of context will be used (None: as many as it was trained for)."""
 
     path: str | os.PathLike[str]
+    n_ctx: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class ModelDescription:
     name: str  # of the architecture
     architecture: Architecture
     parameters: Parameters
+    tensors: Mapping[str, TensorInfo]
+    """The file's tensors as the architecture sees them: a tensor of several matrices is one for each of these."""
 
 
 class LoadedModel:
@@ -68,7 +71,7 @@ class LoadedModel:
         self.description = description
         self.weights = weights
         self.build: Callable[[], Graph] = partial(
-            description.architecture.build, description.parameters, description.file.tensors
+            description.architecture.build, description.parameters, description.tensors
         )
 
     @property
@@ -138,11 +141,11 @@ def check(context: LoaderContext, _event: Load) -> None:
         context.error = error
 
 
-def pack_weights(context: LoaderContext, _event: Load) -> None:
+def pack_weights(context: LoaderContext, event: Load) -> None:
     """Packs every weight into one buffer."""
     assert context.description is not None
     try:
-        context.weights = _pack(context.description, context.pool)
+        context.weights = _pack(context.description, context.pool, event.n_ctx)
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
         context.error = error
 
@@ -180,10 +183,13 @@ class LoaderMachine(Machine[State, LoaderContext]):
     )  # fmt: skip
 
 
-def load_model(path: str | os.PathLike[str], pool: LanePool) -> LoadedModel:
-    """Loads a model; raises SourceError, GgufError, MetadataError, ModelError or MemoryError, one line each."""
+def load_model(path: str | os.PathLike[str], pool: LanePool, *, n_ctx: int | None = None) -> LoadedModel:
+    """Loads a model for `n_ctx` tokens of context (None: as many as it was trained for).
+
+    Raises SourceError, GgufError, MetadataError, ModelError or MemoryError, one line each.
+    """
     context = LoaderContext(pool)
-    LoaderMachine(context).dispatch(Load(path))
+    LoaderMachine(context).dispatch(Load(path, n_ctx))
     if context.model is None:
         assert context.error is not None
         raise context.error
@@ -194,26 +200,28 @@ def describe_file(file: GgufFile) -> ModelDescription:
     """Architecture and hyperparameters of an open file; MetadataError or ModelError."""
     name = file.metadata.get_str("general.architecture")
     architecture = find_architecture(name)
-    return ModelDescription(file, name, architecture, architecture.read_parameters(file.metadata, file.tensors))
+    parameters = architecture.read_parameters(file.metadata, file.tensors)
+    return ModelDescription(file, name, architecture, parameters, seen_tensors(architecture, parameters, file.tensors))
 
 
 def check_description(description: ModelDescription) -> None:
     """ModelError unless the file has the tensors its architecture expects."""
     expected = description.architecture.expected_tensors(description.parameters)
-    check_tensors(expected, description.file.tensors, description.name)
+    check_tensors(expected, description.tensors, description.name)
 
 
-def _pack(description: ModelDescription, pool: LanePool) -> PackedWeights:
+def _pack(description: ModelDescription, pool: LanePool, n_ctx: int | None) -> PackedWeights:
     """Reads are the only way to weights: a mapping would end the process when the file shrinks."""
-    file, architecture = description.file, description.architecture
+    file, tensors, architecture = description.file, description.tensors, description.architecture
+    parameters = description.parameters
     file.prefetch()
-    expected = architecture.expected_tensors(description.parameters)
-    in_file_order = sorted(present(expected, file.tensors, Role.MATRIX), key=lambda info: info.offset)
+    expected = architecture.expected_tensors(parameters)
+    in_file_order = sorted(present(expected, tensors, Role.MATRIX), key=lambda info: info.offset)
     matrices = [Matrix(info.name, info.type, info.rows, info.cols) for info in in_file_order]
-    derived = architecture.derived_vectors(description.parameters, file)
-    with file.open_reader() as reader:
+    derived = architecture.derived_vectors(parameters, file, n_ctx or parameters.n_ctx)
+    with file.open_reader(tensors) as reader:
         vectors = [
             Vector(info.name, info.type, info.cols, reader.read(info.name))
-            for info in present(expected, file.tensors, Role.VECTOR)
+            for info in present(expected, tensors, Role.VECTOR)
         ]
         return pack(pool, matrices, [*vectors, *derived], reader.read_into)

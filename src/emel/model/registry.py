@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "llama": "emel.model.llama",
+    "qwen2": "emel.model.qwen2",
+    "qwen3": "emel.model.qwen3",
 }
 KNOWN = tuple(sorted(_MODULES))
 
@@ -58,8 +60,8 @@ class Architecture(Protocol):
     def expected_tensors(self, parameters: Any, /) -> list[ExpectedTensor]:
         """Every tensor a file may have."""
 
-    def derived_vectors(self, parameters: Any, file: GgufFile, /) -> list[Vector]:
-        """Weights that are computed at load."""
+    def derived_vectors(self, parameters: Any, file: GgufFile, n_ctx: int, /) -> list[Vector]:
+        """Weights that are computed at load, for `n_ctx` tokens of context."""
 
     def build(self, parameters: Any, tensors: Mapping[str, TensorInfo], /) -> Graph:
         """The graph."""
@@ -71,3 +73,11 @@ def find_architecture(name: str) -> Architecture:
     if module is None:
         raise ModelError(f"architecture {name!r} is unknown to EMEL; known are {', '.join(KNOWN)}")
     return cast("Architecture", import_module(module))
+
+
+def seen_tensors(
+    architecture: Architecture, parameters: Parameters, tensors: Mapping[str, TensorInfo]
+) -> Mapping[str, TensorInfo]:
+    """A file's tensors as its architecture sees them: by its function `split_tensors` where it has one."""
+    split = getattr(architecture, "split_tensors", None)
+    return tensors if split is None else cast("Mapping[str, TensorInfo]", split(parameters, tensors))

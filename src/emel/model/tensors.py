@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -70,6 +70,22 @@ def check_tensors(expected: Sequence[ExpectedTensor], found: Mapping[str, Tensor
 def present(expected: Iterable[ExpectedTensor], found: Mapping[str, TensorInfo], role: Role) -> list[TensorInfo]:
     """The tensors of one role that the file has, in the order the architecture names them."""
     return [found[each.name] for each in expected if each.role is role and each.name in found]
+
+
+def split_rows(info: TensorInfo, parts: Mapping[str, int]) -> list[TensorInfo]:
+    """The row ranges of a matrix as tensors of their own: name -> rows, from the first row on.
+
+    ModelError when the matrix has another number of rows than the parts together.
+    """
+    n_rows = sum(parts.values())
+    if info.rows != n_rows:
+        raise ModelError(f"tensor {info.name!r} has shape {info.shape}: the metadata asks for {(n_rows, info.cols)}")
+    row_bytes = info.type.n_bytes(1, info.cols)
+    tensors, offset = [], info.offset
+    for name, rows in parts.items():
+        tensors.append(replace(info, name=name, shape=(rows, info.cols), offset=offset, n_bytes=rows * row_bytes))
+        offset += rows * row_bytes
+    return tensors
 
 
 def _some(names: list[str], noun: str) -> str:

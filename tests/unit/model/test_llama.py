@@ -32,9 +32,9 @@ def graph_of(tmp_path: Path, file: LlamaFile) -> ops.Graph:
 
 def test_llama_reads_its_parameters(tmp_path: Path) -> None:
     p = parameters_of(tmp_path)
-    assert (p.n_layers, p.d_model, p.d_ff, p.n_vocab, p.n_ctx) == (2, 64, 96, 40, 128)
+    assert (p.n_layers, p.d_model, p.d_ff, p.n_vocab, p.n_ctx) == (2, 64, (96, 96), 40, 128)
     assert p.heads == Heads(2, 1, 32)
-    assert (p.n_rot, p.rope_base, p.rope_linear_scale) == (32, 10000.0, 1.0)
+    assert (p.rope.n_rot, p.rope.base, p.rope.factor) == (32, 10000.0, 1.0)
     assert math.isclose(p.norm_epsilon, 1e-5, rel_tol=1e-6)
     assert p.n_kv_layers == 2
 
@@ -42,7 +42,7 @@ def test_llama_reads_its_parameters(tmp_path: Path) -> None:
 def test_llama_fills_in_what_files_leave_out(tmp_path: Path) -> None:
     p = parameters_of(tmp_path, attention__head_count_kv=None, rope__freq_base=None, rope__dimension_count=None)
     assert p.heads == Heads(2, 2, 32)
-    assert (p.n_rot, p.rope_base) == (32, 10000.0)
+    assert (p.rope.n_rot, p.rope.base) == (32, 10000.0)
 
 
 def test_llama_takes_a_head_dim_of_its_own(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_llama_takes_a_head_dim_of_its_own(tmp_path: Path) -> None:
     ],
 )
 def test_llama_scales_positions_linearly(tmp_path: Path, keys: dict[str, object], scale: float) -> None:
-    assert parameters_of(tmp_path, **keys).rope_linear_scale == scale
+    assert parameters_of(tmp_path, **keys).rope.factor == scale
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_llama_names_a_missing_key(tmp_path: Path, key: str) -> None:
         ({"rope__freq_base": math.inf}, "'llama.rope.freq_base' is inf: it must be positive and finite"),
         ({"rope__dimension_count": 31}, "'llama.rope.dimension_count' is 31: an even number up to 32 is needed"),
         ({"rope__dimension_count": 34}, "'llama.rope.dimension_count' is 34"),
-        ({"rope__scaling__type": "yarn"}, "'llama.rope.scaling.type' is 'yarn': EMEL knows 'linear' and 'none'"),
+        ({"rope__scaling__type": "su"}, "'llama.rope.scaling.type' is 'su': EMEL knows 'none', 'linear', 'yarn'"),
         ({"expert_count": 8}, r"mixture of experts \('llama.expert_count'\): EMEL cannot run it yet"),
     ],
 )
@@ -154,7 +154,7 @@ def test_llama_rope_frequencies_use_the_files_factors(tmp_path: Path) -> None:
     for tensors in ({}, {"rope_freqs.weight": (16,)}):
         with open_gguf(LlamaFile(tensors=dict(tensors)).write(tmp_path)) as file:
             parameters = llama.read_parameters(file.metadata, file.tensors)
-            (vector,) = llama.derived_vectors(parameters, file)
+            (vector,) = llama.derived_vectors(parameters, file, parameters.n_ctx)
             plain = rope_frequencies(10000.0, 32)
             got = memoryview(vector.data).tolist()
             assert vector.name == "rope.frequencies"
