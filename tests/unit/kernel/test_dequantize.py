@@ -34,4 +34,4 @@ def test_dequantize_needs_the_bytes_of_the_values() -> None:
 
 def test_dequantize_refuses_types_without_a_kernel() -> None:
     with pytest.raises(NativeError):
-        dequantize(TensorType.IQ1_S, bytes(50), 256)
+        dequantize(TensorType.NVFP4, bytes(36), 64)

@@ -22,7 +22,7 @@ def test_packed_bytes_pad_rows_to_sixteen(type_: TensorType) -> None:
 
 def test_packed_bytes_refuses_types_and_rows_it_cannot_hold() -> None:
     with pytest.raises(NativeError):
-        packed_bytes(TensorType.IQ1_S, 16, 256)
+        packed_bytes(TensorType.NVFP4, 16, 256)
     with pytest.raises(NativeError):
         packed_bytes(TensorType.Q8_0, 16, 33)
     with pytest.raises(NativeError):

@@ -41,8 +41,8 @@ def test_misshapen_tensors_are_named_with_both_shapes(shape: tuple[int, ...]) ->
 
 def test_types_without_kernels_are_named() -> None:
     tensors = found(w=(4, 8), n=(8,))
-    tensors["w"] = TensorInfo("w", (4, 8), TensorType.IQ1_S, 0, 0)
-    with pytest.raises(ModelError, match="tensor 'w' is IQ1_S, which EMEL cannot compute with yet; supported are F32"):
+    tensors["w"] = TensorInfo("w", (4, 8), TensorType.NVFP4, 0, 0)
+    with pytest.raises(ModelError, match="tensor 'w' is NVFP4, which EMEL cannot compute with yet; supported are F32"):
         check_tensors(EXPECTED, tensors, "llama")
 
 
