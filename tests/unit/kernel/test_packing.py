@@ -135,16 +135,16 @@ def test_pack_refuses_bad_weights(pool: LanePool) -> None:
     twice = matrix("twice", TensorType.F32, 2, 4)
     with pytest.raises(ValueError, match="weight 'twice' was given twice"):
         pack(pool, [twice], [vector("twice", [1.0])])
-    with pytest.raises(ValueError, match="tensor 'k' is IQ1_S"):
-        pack(pool, [Matrix("k", TensorType.IQ1_S, 1, 256, bytes(50))])
+    with pytest.raises(ValueError, match="tensor 'k' is NVFP4"):
+        pack(pool, [Matrix("k", TensorType.NVFP4, 1, 64, bytes(36))])
 
 
 def test_check_packable_names_tensor_type_and_what_is_supported() -> None:
     with pytest.raises(
         ValueError,
-        match=r"tensor 'x' is IQ1_S, which EMEL cannot compute with yet; supported are F32, F16, BF16, Q4_0",
+        match=r"tensor 'x' is NVFP4, which EMEL cannot compute with yet; supported are F32, F16, BF16, Q4_0",
     ):
-        check_packable("x", TensorType.IQ1_S)
+        check_packable("x", TensorType.NVFP4)
     check_packable("x", TensorType.Q4_1)
 
 
