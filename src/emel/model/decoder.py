@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from emel.graph.builder import GraphBuilder
 from emel.graph.ops import Activation
 from emel.model.binding import FileWeights
-from emel.model.rope import FREQUENCIES
+from emel.model.rope import FREQUENCIES, LOCAL_FREQUENCIES
 from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from emel.gguf import TensorInfo
     from emel.graph.ops import Graph, Heads, Pairing, Value
@@ -32,6 +32,13 @@ class Decoder:
         """Cosines and sines of every token's position; `frequencies` is the weight made at load."""
         weight = self.builder.vector(frequencies, rope.n_rot // 2, TensorType.F64)
         return self.builder.rope_table(weight, magnitude=rope.magnitude)
+
+    def rope_tables(self, windows: Sequence[int], full: Rope, local: Rope) -> tuple[Value | None, Value | None]:
+        """The tables of layers that see everything and of those with a window; None where there are no such layers."""
+        return (
+            None if all(windows) else self.rope_table(full),
+            self.rope_table(local, LOCAL_FREQUENCIES) if any(windows) else None,
+        )
 
     def embed(self, *, scale: float = 1.0) -> Value:
         """(n_tokens, d_model): the residual stream's first value."""

@@ -218,7 +218,7 @@ def _pack(description: ModelDescription, pool: LanePool, n_ctx: int | None) -> P
     expected = architecture.expected_tensors(parameters)
     in_file_order = sorted(present(expected, tensors, Role.MATRIX), key=lambda info: info.offset)
     matrices = [Matrix(info.name, info.type, info.rows, info.cols) for info in in_file_order]
-    derived = architecture.derived_vectors(parameters, file, n_ctx or parameters.n_ctx)
+    derived = architecture.derived_vectors(parameters, file, min(n_ctx or parameters.n_ctx, parameters.n_ctx))
     with file.open_reader(tensors) as reader:
         vectors = [
             Vector(info.name, info.type, info.cols, reader.read(info.name))

@@ -16,9 +16,15 @@ if TYPE_CHECKING:
     from emel.model.tensors import ExpectedTensor
 
 _MODULES = {
+    "gemma2": "emel.model.gemma2",
+    "gemma3": "emel.model.gemma3",
+    "granite": "emel.model.granite",
     "llama": "emel.model.llama",
+    "olmo2": "emel.model.olmo2",
+    "phi3": "emel.model.phi3",
     "qwen2": "emel.model.qwen2",
     "qwen3": "emel.model.qwen3",
+    "smollm3": "emel.model.smollm3",
 }
 KNOWN = tuple(sorted(_MODULES))
 

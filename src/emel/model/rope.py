@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from emel.gguf import GgufFile, Metadata
 
 FREQUENCIES = "rope.frequencies"  # made at load, no tensor of the file
+LOCAL_FREQUENCIES = "rope.frequencies.local"  # of layers with a sliding window, where these differ
 FACTORS = "rope_freqs.weight"
 LONG_FACTORS = "rope_factors_long.weight"
 SHORT_FACTORS = "rope_factors_short.weight"
