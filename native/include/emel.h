@@ -129,7 +129,9 @@ EMEL_API emel_status emel_pack(emel_pool* pool, const emel_pack_job* jobs, uint6
 #define EMEL_ATTENTION_CHUNK 256u /* keys in a chunk, aligned to absolute positions */
 
 enum {
-  /* out[0] (T, cols) f32 = param[0] * row of weight[0] for each token of the batch. */
+  /* out[0] (T, cols) f32 = param[0] * row of weight[0] for each token of the batch, plus the first cols values of
+   * weight[2] (its type), plus row `position` of weight[1]: F32, (1, rows * cols), or NO_WEIGHT. A batch with a position
+   * that weight[1] has no row for is refused. */
   EMEL_OP_EMBED = 1,
   /* out[0] (T, n_rot) f32: all cosines, then all sines of position * weight[0][i], times param[0] unless that is 0;
    * weight[0] is F64 (1, n_rot/2). */
@@ -161,7 +163,7 @@ enum {
    * quantised. dim[0] = n, dim[2] = rows for each token (0 stands for 1), dim[1] = activation: 0 SiLU, 1 GELU by tanh, 2 GELU by erf, 3 clamped swish of
    * g = min(in[0], param[1]): g / (1 + exp(-param[0] * g)) * (in[1] clamped to +-param[1], plus 1). */
   EMEL_OP_GATED = 8,
-  /* out[0] (O, n) f32 = rows of in[0] (T, n) chosen by the batch's output_rows. dim[0] = n. */
+  /* out[0] (O, n) f32 = rows of in[0] (T, n) chosen by the batch's output_rows. dim[0] = n. out[0] may be EMEL_LOGITS. */
   EMEL_OP_GATHER = 9,
   /* batch.argmax[i] = lowest index of the largest of logits row i, -1 when the row is not finite. dim[0] = n_vocab. */
   EMEL_OP_ARGMAX = 10,
@@ -189,7 +191,13 @@ enum {
   /* out[0] (T, n) f32 = sum over the choices of a row, in their order, of in[2] (T, k) f32 times their row of in[0]
    * (T * k, n) f32; in[1] = routing. dim = {n, k, n_experts}. */
   EMEL_OP_EXPERT_SUM = 16,
-  EMEL_OP_COUNT = 17
+  /* RMS_NORM with the mean taken off first: x = in[0] + param[1] * in[1] as there; out[0] and/or out[1]:
+   * (x - mean) / sqrt(mean((x - mean)^2) + param[0]) * weight[0], plus weight[1] (F32, n) unless NO_WEIGHT. */
+  EMEL_OP_LAYER_NORM = 17,
+  /* out[0] (O, n) f32 = for each of the batch's output_rows the mean of the rows of in[0] (T, n) that belong to the
+   * sequence of that token in this batch, summed in their order. dim[0] = n. out[0] may be EMEL_LOGITS. */
+  EMEL_OP_MEAN = 18,
+  EMEL_OP_COUNT = 19
 };
 
 /* The op works on the batch's n_outputs gathered rows instead of its n_tokens tokens (O for T above). */
@@ -238,6 +246,8 @@ typedef struct emel_plan_desc {
   uint32_t n_state_layers; /* layers with recurrent state; 0: the next two are of no interest */
   uint32_t state_width; /* float32 values of a slot in a layer */
   uint32_t n_slots;
+  uint32_t output_width; /* floats in a row of a batch's logits; 0: n_vocab */
+  uint32_t reserved;
 } emel_plan_desc;
 
 typedef struct emel_plan emel_plan;
@@ -275,7 +285,7 @@ typedef struct emel_batch {
   const int32_t* sequences; /* (n_tokens,) row of block_table; tokens of one sequence are adjacent, ascending */
   const int32_t* block_table; /* (n_sequences, block_stride) block ids */
   const int32_t* output_rows; /* (n_outputs,) ascending token indices whose logits are wanted */
-  float* logits; /* (n_outputs, n_vocab) */
+  float* logits; /* (n_outputs, output_width) */
   int32_t* argmax; /* (n_outputs,) */
   int32_t* bad_layer; /* (n_tokens,) first layer with a value that is not finite, else -1 */
   uint32_t n_tokens;

@@ -219,6 +219,36 @@ void digest_sums(const emel::Kernels& kernels, emel_pool* pool, uint32_t n) {
   report("norm_of_scaled", n, 0, 0, plan.run(inputs, 3, x, n * 4, 0, 5));
 }
 
+void digest_layer_norm(const emel::Kernels& kernels, emel_pool* pool, uint32_t n, bool biased) {
+  SmallPlan plan(kernels, pool, n * 3u + biased);
+  const uint64_t x = plan.place(n * 4);
+  const uint64_t y = plan.place(n * 4);
+  const uint64_t out = plan.place(n * 4);
+  const uint64_t records = plan.place(emel_quantized_bytes(n));
+  emel_op& norm = plan.add(EMEL_OP_LAYER_NORM);
+  norm.in[0] = x;
+  if (biased) norm.in[1] = y;
+  norm.out[0] = out;
+  norm.out[1] = records;
+  norm.weight[0] = plan.vector(n, 1.0f);
+  if (biased) norm.weight[1] = plan.vector(n);
+  norm.dim[0] = n;
+  norm.param[0] = 1e-12f;
+  norm.param[1] = 0.7f;
+  const uint64_t inputs[2][2] = {{x, n}, {y, n}};
+  report("layer_norm", n, biased, 0, plan.run(inputs, 2, out, n * 4, 0, 5));
+  report("layer_norm_q", n, biased, 0, plan.run(inputs, 2, records, emel_quantized_bytes(n), 0, 5));
+}
+
+void digest_mean(const emel::Kernels& kernels, size_t n, size_t n_rows) {
+  Random random{n + n_rows};
+  Bytes in(n * n_rows * 4);
+  Bytes out(n * 4);
+  for (size_t i = 0; i < n * n_rows; ++i) in.floats()[i] = random.value();
+  kernels.mean({in.floats(), out.floats(), n, 1, n_rows});
+  report("mean", n, n_rows, 0, fnv1a(out.data, n * 4));
+}
+
 // Whether a table with one kernel of the specification in it, the only one that runs, is found out.
 void digest_counters(const emel::Kernels& kernels, emel_pool* pool) {
   if (kernels.add == emel::kKernelsScalar.add) return;
@@ -357,6 +387,10 @@ void digest_operations(const emel::Kernels& kernels, emel_pool* pool) {
   constexpr uint32_t kWidths[] = {1, 16, 37, 100};
   for (const uint32_t n : kWidths) {
     digest_sums(kernels, pool, n);
+    digest_layer_norm(kernels, pool, n, false);
+    digest_layer_norm(kernels, pool, n, true);
+    digest_mean(kernels, n, 2);
+    digest_mean(kernels, n, 40);
     digest_adjust(kernels, n, 0.0f);
     digest_adjust(kernels, n, 5.0f);
     digest_convolution(kernels, pool, n, 3, 0);

@@ -96,7 +96,7 @@ RECORDS: list[tuple[str, str, int | None, int, int, str]] = [
     ("MATMUL", "out", 0, abi.LOGITS, INVALID, "logits part is 0"),
     ("MATMUL", "out", 2, NONE, OUT_OF_BOUNDS, "out is"),
     ("MATMUL", "in_", 0, NONE, OUT_OF_BOUNDS, "in[0] is"),
-    ("LOGITS", "weight", 0, KEY, INVALID, "logits rows is 16, allowed 8"),
+    ("LOGITS", "weight", 0, KEY, INVALID, "output width is 16, allowed 8"),
     ("LOGITS", "in_", 0, 1 << 40, OUT_OF_BOUNDS, "in[0] is"),
     ("LOGITS", "flags", None, 0, INVALID, "logits part is 0"),
     ("ROPE_STORE", "dim", 0, 0, INVALID, "n_heads is 0, allowed 4096"),

@@ -34,6 +34,16 @@ struct NormArgs {
   int32_t* bad_layer;  // (n_rows,) of these rows' tokens, through token_rows when given
   const int32_t* token_rows;
   float delta_scale;  // delta is multiplied by it; 0 stands for 1
+  const float* bias;  // (n,) of a layer norm; nullptr: none
+};
+
+// out = the mean of rows [row_begin, row_end) of in, at least one.
+struct MeanArgs {
+  const float* in;  // (n_tokens, n)
+  float* out;  // (n,)
+  size_t n;
+  size_t row_begin;
+  size_t row_end;
 };
 
 // out = x + scale * delta, times 1 / (1 + exp(-gate)) of the row unless gate is nullptr.
@@ -170,6 +180,8 @@ constexpr size_t kMaxType = 40;  // GGUF's type ids are below
 struct Kernels {
   void (*matmul[kMaxType])(const MatmulArgs&);  // by GGUF type; nullptr: none
   void (*rms_norm)(const NormArgs&);
+  void (*layer_norm)(const NormArgs&);
+  void (*mean)(const MeanArgs&);
   void (*quantize)(const BlockArgs&);
   void (*gated[kActivations])(const BlockArgs&);
   void (*rope_store)(const RopeArgs&);

@@ -7,6 +7,7 @@
 // clang-format off: each of these uses the names of those before it
 #include "kernels/math.h"
 #include "kernels/quantize.h"
+#include "kernels/layer_norm.h"
 #include "kernels/matmul.h"
 #include "kernels/rope.h"
 #include "kernels/attention.h"
@@ -43,17 +44,19 @@ constexpr Kernels all_kernels() {
   set_blocks<EMEL_TYPE_IQ4_NL>(k);
   set_blocks<EMEL_TYPE_IQ4_XS>(k);
   set_blocks<EMEL_TYPE_MXFP4>(k);
-  set_blocks<EMEL_TYPE_TQ2_0>(k);
   set_blocks<EMEL_TYPE_IQ2_XXS>(k);
   set_blocks<EMEL_TYPE_IQ2_XS>(k);
   set_blocks<EMEL_TYPE_IQ3_XXS>(k);
   set_blocks<EMEL_TYPE_IQ3_S>(k);
+  set_blocks<EMEL_TYPE_TQ2_0>(k);
   // Packed alike.
   k.matmul[EMEL_TYPE_IQ1_S] = k.matmul[EMEL_TYPE_IQ2_XXS];
   k.matmul[EMEL_TYPE_IQ1_M] = k.matmul[EMEL_TYPE_IQ2_XS];
   k.matmul[EMEL_TYPE_IQ2_S] = k.matmul[EMEL_TYPE_IQ2_XS];
   k.matmul[EMEL_TYPE_TQ1_0] = k.matmul[EMEL_TYPE_TQ2_0];
   k.rms_norm = rms_norm;
+  k.layer_norm = layer_norm;
+  k.mean = mean;
   k.quantize = quantize;
   k.gated[kSilu] = gated<kSilu>;
   k.gated[kGeluTanh] = gated<kGeluTanh>;

@@ -116,11 +116,13 @@ emel_status emel_plan_create(const emel_plan_desc* desc, emel_plan** out) {
   if (desc->n_weights != 0) memcpy(plan->weights, desc->weights, desc->n_weights * sizeof(emel_weight));
   plan->desc.ops = plan->ops;
   plan->desc.weights = plan->weights;
+  if (plan->desc.output_width == 0) plan->desc.output_width = plan->desc.n_vocab;
   const emel_status status = emel::verify_plan(*plan);
   if (status != EMEL_OK) {
     emel_plan_destroy(plan);
     return status;
   }
+  plan->n_positions = emel::positions_of(*plan);
   plan->tokens_per_tile = emel::tokens_per_tile(*plan);
   plan->tiles = emel::allocate_array<emel::QueryTile>(desc->max_tokens);
   if (plan->tiles == nullptr) {

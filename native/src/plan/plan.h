@@ -26,6 +26,8 @@ constexpr uint32_t kSplitTokens = 16;
 
 const Kernels* kernels_of(int32_t isa);
 emel_status verify_plan(const emel_plan& plan);
+// The least rows of any table of positions.
+uint64_t positions_of(const emel_plan& plan);
 emel_status verify_batch(const emel_plan& plan, const emel_batch& batch);
 
 }  // namespace emel
@@ -39,4 +41,5 @@ struct emel_plan {
   emel::QueryTile* tiles;  // (max_tokens,)
   std::atomic<uint32_t>* next_item;  // (n_ops,): attention items taken so far
   uint32_t tokens_per_tile;
+  uint64_t n_positions;  // that every table of positions has a row for
 };

@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "core/math.h"
 #include "kernels/layout.h"
-#include "pack/pack.h"
+#include "plan/embedding.h"
 #include "plan/experts.h"
 #include "plan/op_run.h"
 #include "plan/plan.h"
@@ -12,18 +12,6 @@
 
 namespace emel {
 namespace {
-
-void run_embed(const OpRun& r) {
-  const emel_weight& table = r.weight(0);
-  const Slice tokens = slice_of(r.batch().n_tokens, r.lane);
-  for (size_t t = tokens.begin; t < tokens.end; ++t) {
-    float* out = r.floats(r.op.out[0]) + t * table.cols;
-    unpack_row(table.type, static_cast<const uint8_t*>(table.data), table.cols,
-               static_cast<size_t>(r.batch().tokens[t]), out);
-    if (r.op.param[0] == 1.0f) continue;
-    for (size_t i = 0; i < table.cols; ++i) out[i] *= r.op.param[0];
-  }
-}
 
 void run_rope_table(const OpRun& r) {
   const emel_weight& frequencies = r.weight(0);
@@ -41,7 +29,8 @@ void run_rope_table(const OpRun& r) {
   }
 }
 
-void run_rms_norm(const OpRun& r) {
+void run_norm(const OpRun& r) {
+  const bool is_layer_norm = r.op.kind == EMEL_OP_LAYER_NORM;
   const Slice rows = slice_of(r.n_rows(), r.lane);
   NormArgs a{};
   a.x = r.floats(r.op.in[0]);
@@ -57,7 +46,8 @@ void run_rms_norm(const OpRun& r) {
   a.bad_layer = r.batch().bad_layer;
   a.token_rows = r.outputs() ? r.batch().output_rows : nullptr;
   a.delta_scale = r.op.param[1];
-  r.kernels().rms_norm(a);
+  a.bias = is_layer_norm ? r.optional_vector(1) : nullptr;
+  (is_layer_norm ? r.kernels().layer_norm : r.kernels().rms_norm)(a);
 }
 
 // Below this many multiply-adds per lane a second lane costs more than it brings.
@@ -295,15 +285,6 @@ void run_convolution(const OpRun& r) {
   r.kernels().convolution(a);
 }
 
-void run_gather(const OpRun& r) {
-  const size_t n = r.op.dim[0];
-  const Slice rows = slice_of(r.batch().n_outputs, r.lane);
-  for (size_t row = rows.begin; row < rows.end; ++row) {
-    const size_t from = static_cast<size_t>(r.batch().output_rows[row]);
-    memcpy(r.floats(r.op.out[0]) + row * n, r.floats(r.op.in[0]) + from * n, n * sizeof(float));
-  }
-}
-
 void run_argmax(const OpRun& r) {
   const size_t n_vocab = r.run.plan->desc.n_vocab;
   const Slice rows = slice_of(r.batch().n_outputs, r.lane);
@@ -319,7 +300,8 @@ void run_op(const OpRun& r, std::atomic<uint32_t>& next) {
     case EMEL_OP_ROPE_TABLE:
       return run_rope_table(r);
     case EMEL_OP_RMS_NORM:
-      return run_rms_norm(r);
+    case EMEL_OP_LAYER_NORM:
+      return run_norm(r);
     case EMEL_OP_MATMUL:
       return run_matmul(r);
     case EMEL_OP_ROPE_STORE:
@@ -344,6 +326,8 @@ void run_op(const OpRun& r, std::atomic<uint32_t>& next) {
       return run_expert_sum(r);
     case EMEL_OP_ADD:
       return run_add(r);
+    case EMEL_OP_MEAN:
+      return run_mean(r);
     default:
       return run_argmax(r);
   }
@@ -398,6 +382,10 @@ bool is_fallback(const emel_plan& plan, const emel_op& op) {
   switch (op.kind) {
     case EMEL_OP_RMS_NORM:
       return used.rms_norm == scalar.rms_norm;
+    case EMEL_OP_LAYER_NORM:
+      return used.layer_norm == scalar.layer_norm;
+    case EMEL_OP_MEAN:
+      return used.mean == scalar.mean;
     case EMEL_OP_MATMUL:
     case EMEL_OP_EXPERT_MATMUL:
       for (uint32_t p = 0; p < op.dim[1]; ++p) {

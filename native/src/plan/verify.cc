@@ -68,6 +68,22 @@ struct OpCheck {
     if (found->packed != 0) refuse(EMEL_INVALID_ARGUMENT, "packed flag of a vector", found->packed, 0);
     if (found->type != type) refuse(EMEL_INVALID_ARGUMENT, "type of a vector", found->type, type);
   }
+  // A table of rows that are added as they are, kept plain.
+  void optional_rows(uint32_t slot, uint64_t cols) {
+    const uint32_t at = op.weight[slot];
+    if (at == EMEL_NO_WEIGHT) return;
+    const uint64_t n = at < plan.desc.n_weights ? plan.weights[at].cols : cols;
+    vector(slot, EMEL_TYPE_F32, n);
+    if (n % cols != 0) refuse(EMEL_INVALID_ARGUMENT, "values of a table (whole rows)", n, cols);
+  }
+  // A result that may be the batch's logits.
+  void output(uint64_t offset, uint64_t n) {
+    if (offset != EMEL_LOGITS) {
+      buffer("out[0]", offset, plan.desc.max_outputs, n * 4);
+    } else if (n != plan.desc.output_width) {
+      refuse(EMEL_INVALID_ARGUMENT, "output width", n, plan.desc.output_width);
+    }
+  }
   void optional_vector(uint32_t slot, uint64_t n) {
     if (op.weight[slot] != EMEL_NO_WEIGHT) vector(slot, EMEL_TYPE_F32, n);
   }
@@ -86,6 +102,8 @@ void check_embed(OpCheck& c) {
   if (table->rows < c.plan.desc.n_vocab) {
     c.refuse(EMEL_INVALID_ARGUMENT, "embedding rows", table->rows, c.plan.desc.n_vocab);
   }
+  c.optional_rows(1, table->cols);
+  c.optional_rows(2, table->cols);
   c.floats("out[0]", c.op.out[0], table->cols);
 }
 
@@ -97,12 +115,13 @@ void check_rope_table(OpCheck& c) {
   c.floats("out[0]", c.op.out[0], 2 * c.plan.weights[at].cols);
 }
 
-void check_rms_norm(OpCheck& c) {
+void check_norm(OpCheck& c) {
   const uint32_t n = c.op.dim[0];
   c.dim("dim[0]", n, kMaxDim);
   c.floats("in[0]", c.op.in[0], n);
   c.optional_floats("in[1]", c.op.in[1], n);
   c.vector(0, EMEL_TYPE_F32, n);
+  if (c.op.kind == EMEL_OP_LAYER_NORM) c.optional_vector(1, n);
   c.optional_floats("out[0]", c.op.out[0], n);
   c.optional_quantized("out[1]", c.op.out[1], n);
 }
@@ -123,9 +142,7 @@ void check_matmul(OpCheck& c) {
     }
     if (c.op.out[p] == EMEL_LOGITS) {
       if (p != 0 || !c.rows_are_outputs()) c.refuse(EMEL_INVALID_ARGUMENT, "logits part", p, 0);
-      if (part->rows != c.plan.desc.n_vocab) {
-        c.refuse(EMEL_INVALID_ARGUMENT, "logits rows", part->rows, c.plan.desc.n_vocab);
-      }
+      c.output(EMEL_LOGITS, part->rows);
     } else {
       c.floats("out", c.op.out[p], part->rows);
     }
@@ -206,11 +223,12 @@ void check_blocks(OpCheck& c, bool gated) {
   }
 }
 
+// GATHER and MEAN: rows of tokens into rows of outputs.
 void check_gather(OpCheck& c) {
   const uint32_t n = c.op.dim[0];
   c.dim("dim[0]", n, kMaxDim);
   c.buffer("in[0]", c.op.in[0], c.plan.desc.max_tokens, uint64_t{n} * 4);
-  c.buffer("out[0]", c.op.out[0], c.plan.desc.max_outputs, uint64_t{n} * 4);
+  c.output(c.op.out[0], n);
 }
 
 void check_add(OpCheck& c) {
@@ -310,6 +328,7 @@ void check_argmax(OpCheck& c) {
   if (c.op.dim[0] != c.plan.desc.n_vocab) {
     c.refuse(EMEL_INVALID_ARGUMENT, "dim[0]", c.op.dim[0], c.plan.desc.n_vocab);
   }
+  c.output(EMEL_LOGITS, c.op.dim[0]);
 }
 
 emel_status check_op(const emel_plan& plan, const emel_op& op, uint64_t index) {
@@ -324,7 +343,8 @@ emel_status check_op(const emel_plan& plan, const emel_op& op, uint64_t index) {
       check_rope_table(c);
       break;
     case EMEL_OP_RMS_NORM:
-      check_rms_norm(c);
+    case EMEL_OP_LAYER_NORM:
+      check_norm(c);
       break;
     case EMEL_OP_MATMUL:
       check_matmul(c);
@@ -342,6 +362,7 @@ emel_status check_op(const emel_plan& plan, const emel_op& op, uint64_t index) {
       check_blocks(c, true);
       break;
     case EMEL_OP_GATHER:
+    case EMEL_OP_MEAN:
       check_gather(c);
       break;
     case EMEL_OP_ARGMAX:
@@ -434,6 +455,10 @@ emel_status check_tokens(const emel_plan& plan, const emel_batch& batch) {
       return fail(EMEL_INVALID_ARGUMENT, "batch: token %u has position %d in sequence %d of %u", i, position, sequence,
                   batch.n_sequences);
     }
+    if (static_cast<uint32_t>(position) >= plan.n_positions) {
+      return fail(EMEL_OUT_OF_BOUNDS, "batch: token %u has position %d, the model has %llu", i, position,
+                  static_cast<Size>(plan.n_positions));
+    }
     const bool starts = i == 0 || batch.sequences[i - 1] != sequence;
     if (!starts && batch.positions[i - 1] + 1 != position) {
       return fail(EMEL_INVALID_ARGUMENT, "batch: token %u has position %d after %d", i, position,
@@ -453,6 +478,17 @@ emel_status check_tokens(const emel_plan& plan, const emel_batch& batch) {
 }
 
 }  // namespace
+
+uint64_t positions_of(const emel_plan& plan) {
+  uint64_t least = UINT64_MAX;
+  for (uint64_t i = 0; i < plan.desc.n_ops; ++i) {
+    const emel_op& op = plan.ops[i];
+    if (op.kind != EMEL_OP_EMBED || op.weight[1] == EMEL_NO_WEIGHT) continue;
+    const uint64_t rows = plan.weights[op.weight[1]].cols / plan.weights[op.weight[0]].cols;
+    least = rows < least ? rows : least;
+  }
+  return least;
+}
 
 emel_status verify_plan(const emel_plan& plan) {
   const emel_plan_desc& d = plan.desc;

@@ -55,9 +55,11 @@ class OpKind(IntEnum):
     EXPERT_ROWS = 14
     EXPERT_MATMUL = 15
     EXPERT_SUM = 16
+    LAYER_NORM = 17
+    MEAN = 18
 
 
-OP_COUNT = 17
+OP_COUNT = 19
 
 
 class Roof(IntEnum):
@@ -140,6 +142,8 @@ class PlanDesc(Structure):
         ("n_state_layers", c_uint32),
         ("state_width", c_uint32),
         ("n_slots", c_uint32),
+        ("output_width", c_uint32),
+        ("reserved", c_uint32),
     )
 
 

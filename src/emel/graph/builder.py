@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emel.graph.encoder_builder import EncoderBuilder
 from emel.graph.errors import GraphError
 from emel.graph.expert_builder import ExpertBuilder
 from emel.graph.ops import (
@@ -23,7 +24,6 @@ from emel.graph.ops import (
     Embed,
     Form,
     Gated,
-    Gather,
     Graph,
     Linear,
     Pairing,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from emel.graph.ops import Heads, Operation
 
 
-class GraphBuilder(ExpertBuilder):
+class GraphBuilder(ExpertBuilder, EncoderBuilder):
     """Collects operations, values and weights; `finish` gives the graph.
 
     Operations before the first `begin_layer` are segment 0, those of layer i segment i + 1, those after `end_layers`
@@ -122,10 +122,25 @@ class GraphBuilder(ExpertBuilder):
 
     # ---- operations
 
-    def embed(self, weight: Weight, *, scale: float = 1.0) -> Value:
-        """(n_tokens, cols): a row of `weight` for each token."""
+    def embed(
+        self, weight: Weight, *, scale: float = 1.0, positions: Weight | None = None, types: Weight | None = None
+    ) -> Value:
+        """(n_tokens, cols): a row of `weight` for each token; see ops.Embed for what may be added to it."""
+        for each in (positions, types):
+            if each is not None and each.cols % weight.cols:
+                raise GraphError(f"embed: {each.name!r} has {each.cols} values, not rows of {weight.cols}")
         out = self._value("embedding", None, weight.cols)
-        self._operations.append(Embed(out=out, weight=weight, scale=scale, layer=self.layer, segment=self._segment))
+        self._operations.append(
+            Embed(
+                out=out,
+                weight=weight,
+                scale=scale,
+                positions=positions,
+                types=types,
+                layer=self.layer,
+                segment=self._segment,
+            )
+        )
         return out
 
     def rope_table(self, frequencies: Weight, *, magnitude: float = 1.0) -> Value:
@@ -343,12 +358,6 @@ class GraphBuilder(ExpertBuilder):
         self._n_state_layers += 1
         self._state_width = max(self._state_width, operation.state_width)
         return operation.out
-
-    def gather(self, x: Value) -> Value:
-        """(n_outputs, width): the rows of x whose logits are wanted; everything behind it works on those alone."""
-        out = self._value_of("gathered", Rows.OUTPUTS, x.width, Form.F32)
-        self._operations.append(Gather(x=x, out=out, layer=self.layer, segment=self._segment))
-        return out
 
     def argmax(self, logits: Value) -> None:
         """Has the run note the most likely token of each output row."""

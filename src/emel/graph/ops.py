@@ -114,17 +114,30 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embed(Operation):
-    """out = scale * row of weight for each token of the batch."""
+    """out = scale * row of weight for each token of the batch.
+
+    `types` (cols, or more: the first are read) is added to all of them, then of `positions` (rows * cols) the row at
+    each token's position.
+    """
 
     out: Value
     weight: Weight
     scale: float = 1.0
+    positions: Weight | None = None
+    types: Weight | None = None
 
     def outputs(self) -> Iterator[Value]:  # noqa: D102
         yield self.out
 
     def weights(self) -> Iterator[Weight]:  # noqa: D102
         yield self.weight
+        yield from self.added()
+
+    def added(self) -> Iterator[Weight]:
+        """The plain vectors it adds."""
+        for weight in (self.positions, self.types):
+            if weight is not None:
+                yield weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,3 +418,8 @@ class Graph:
     def n_segments(self) -> int:
         """Segments from 0 to the last operation's."""
         return self.operations[-1].segment + 1 if self.operations else 0
+
+    @property
+    def output_width(self) -> int:
+        """Values of an output row: n_vocab logits, or what an encoder ends in."""
+        return next((value.width for value in self.values if value.form is Form.LOGITS), self.n_vocab)

@@ -32,7 +32,17 @@ class Plan:
     The weights must stay where they are until `close`. The arena is allocated by the first run (`ensure_arena`).
     """
 
-    __slots__ = ("_arena", "_handle", "_weights", "assembly", "counters", "n_segments", "route", "weights")
+    __slots__ = (
+        "_arena",
+        "_handle",
+        "_weights",
+        "assembly",
+        "counters",
+        "n_segments",
+        "output_width",
+        "route",
+        "weights",
+    )
 
     def __init__(self, assembly: Assembly, weights: WeightSource, route: int) -> None:
         graph, capacity = assembly.graph, assembly.capacity
@@ -55,6 +65,7 @@ class Plan:
             n_state_layers=graph.n_state_layers,
             state_width=graph.state_width,
             n_slots=capacity.n_slots,
+            output_width=graph.output_width,
         )
         handle = ctypes.c_void_p()
         check(LIBRARY.emel_plan_create(ctypes.byref(desc), ctypes.byref(handle)))
@@ -65,6 +76,7 @@ class Plan:
         self.assembly = assembly
         self.route = route
         self.n_segments = graph.n_segments
+        self.output_width = graph.output_width
         self.counters = abi.Counters()
 
     @property

@@ -69,8 +69,8 @@ def batch_fault(plan: Plan, batch: Batch) -> str:
         return f"the batch wants {batch.n_outputs} outputs, {batch.n_tokens} tokens in this plan can have 0 to {limit}"
     if not 1 <= batch.n_sequences <= capacity.max_sequences:
         return f"the batch has {batch.n_sequences} sequences, the plan runs 1 to {capacity.max_sequences}"
-    if batch.n_vocab != plan.assembly.graph.n_vocab:
-        return f"the batch has room for {batch.n_vocab} logits, the plan writes {plan.assembly.graph.n_vocab}"
+    if batch.n_vocab != plan.output_width:
+        return f"the batch has room for {batch.n_vocab} logits, the plan writes {plan.output_width}"
     return ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from emel._native import abi
+from emel.graph.encoder_ops import LayerNorm, Mean
 from emel.graph.errors import GraphError
 from emel.graph.expert_ops import ExpertLinear, ExpertRows, ExpertSum, TopK
 from emel.graph.ops import (
@@ -28,6 +29,8 @@ from emel.graph.state_ops import ShortConv
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from emel.graph.ops import Value
+
 
 def fill_record(record: abi.Op, operation: Operation, offsets: dict[int, int]) -> None:
     """Fills a zeroed record; `offsets` gives the place of each value. GraphError for an operation no kernel runs."""
@@ -37,7 +40,7 @@ def fill_record(record: abi.Op, operation: Operation, offsets: dict[int, int]) -
         record.in_[index] = record.out[index] = abi.NONE
     for index in range(8):
         record.weight[index] = abi.NO_WEIGHT
-    if not isinstance(operation, Gather) and any(
+    if not isinstance(operation, Gather | Mean) and any(
         value.rows is Rows.OUTPUTS for value in (*operation.inputs(), *operation.outputs())
     ):
         record.flags |= abi.OpFlag.OUTPUT_ROWS
@@ -53,6 +56,9 @@ def _fill_source(record: abi.Op, operation: Embed | RopeTable, offsets: dict[int
         record.kind = abi.OpKind.EMBED
         record.weight[0] = operation.weight.index
         record.param[0] = operation.scale
+        for slot, added in ((1, operation.positions), (2, operation.types)):
+            if added is not None:
+                record.weight[slot] = added.index
     else:
         record.kind = abi.OpKind.ROPE_TABLE
         record.weight[0] = operation.frequencies.index
@@ -66,7 +72,7 @@ def _fill_linear(record: abi.Op, operation: Linear, offsets: dict[int, int]) -> 
     record.dim[1] = len(operation.parts)
     record.param[0], record.param[1] = operation.scale, operation.cap
     for index, part in enumerate(operation.parts):
-        record.out[index] = abi.LOGITS if part.out.form is Form.LOGITS else offsets[part.out.index]
+        record.out[index] = _written_at(part.out, offsets)
         record.weight[index] = part.weight.index
         if part.bias is not None:
             record.weight[abi.MAX_PARTS + index] = part.bias.index
@@ -103,6 +109,10 @@ def _fill_attention(record: abi.Op, operation: RopeStore | Attention, offsets: d
 
 def _fill_norm(record: abi.Op, operation: RmsNorm, offsets: dict[int, int]) -> None:
     record.kind = abi.OpKind.RMS_NORM
+    if isinstance(operation, LayerNorm):
+        record.kind = abi.OpKind.LAYER_NORM
+        if operation.bias is not None:
+            record.weight[1] = operation.bias.index
     record.in_[0] = offsets[operation.x.index]
     if operation.delta is not None:
         record.in_[1] = offsets[operation.delta.index]
@@ -151,13 +161,22 @@ def _fill_short_conv(record: abi.Op, operation: ShortConv, offsets: dict[int, in
     record.dim[0], record.dim[1], record.dim[2] = operation.out.width, operation.n_taps, operation.state_layer
 
 
-def _fill_copy(record: abi.Op, operation: Quantize | Gather, offsets: dict[int, int]) -> None:
-    record.kind = abi.OpKind.QUANTIZE if isinstance(operation, Quantize) else abi.OpKind.GATHER
+def _fill_quantize(record: abi.Op, operation: Quantize, offsets: dict[int, int]) -> None:
+    record.kind = abi.OpKind.QUANTIZE
     record.in_[0] = offsets[operation.x.index]
     record.out[0] = offsets[operation.out.index]
+    record.dim[0], record.dim[2] = operation.x.width, operation.x.per_row
+
+
+def _fill_output_rows(record: abi.Op, operation: Gather | Mean, offsets: dict[int, int]) -> None:
+    record.kind = abi.OpKind.MEAN if isinstance(operation, Mean) else abi.OpKind.GATHER
+    record.in_[0] = offsets[operation.x.index]
+    record.out[0] = _written_at(operation.out, offsets)
     record.dim[0] = operation.x.width
-    if isinstance(operation, Quantize):
-        record.dim[2] = operation.x.per_row
+
+
+def _written_at(value: Value, offsets: dict[int, int]) -> int:
+    return abi.LOGITS if value.form is Form.LOGITS else offsets[value.index]
 
 
 def _fill_top_k(record: abi.Op, operation: TopK, offsets: dict[int, int]) -> None:
@@ -205,6 +224,7 @@ FILLERS: dict[type[Operation], Callable[[abi.Op, Any, dict[int, int]], None]] = 
     Embed: _fill_source,
     RopeTable: _fill_source,
     RmsNorm: _fill_norm,
+    LayerNorm: _fill_norm,
     Add: _fill_add,
     Linear: _fill_linear,
     RopeStore: _fill_attention,
@@ -215,7 +235,8 @@ FILLERS: dict[type[Operation], Callable[[abi.Op, Any, dict[int, int]], None]] = 
     ExpertLinear: _fill_expert_linear,
     ExpertSum: _fill_expert_sum,
     Gated: _fill_gated,
-    Quantize: _fill_copy,
-    Gather: _fill_copy,
+    Quantize: _fill_quantize,
+    Gather: _fill_output_rows,
+    Mean: _fill_output_rows,
     Argmax: _fill_argmax,
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from emel.graph.encoder_ops import Mean
 from emel.graph.errors import GraphError
 from emel.graph.expert_ops import ExpertLinear, ExpertRows, ExpertSum, TopK
 from emel.graph.ops import (
@@ -90,11 +91,11 @@ def reads_all_it_writes(graph: Graph) -> Iterator[str]:
 
 
 def keeps_rows_apart(graph: Graph) -> Iterator[str]:
-    """Only a gather turns token rows into output rows; what remembers its sequence has token rows."""
+    """Only a gather or a mean turns token rows into output rows; what remembers its sequence has token rows."""
     for where, operation in _numbered(graph):
         of_tokens = Embed | RopeTable | RopeStore | Attention | ShortConv
         expected = {Rows.TOKENS} if isinstance(operation, of_tokens) else set()
-        if isinstance(operation, Gather):
+        if isinstance(operation, Gather | Mean):
             if (operation.x.rows, operation.out.rows) != (Rows.TOKENS, Rows.OUTPUTS):
                 yield f"{where} gathers {operation.x.rows.value} into {operation.out.rows.value}"
             continue
@@ -129,7 +130,7 @@ def reads_the_right_kind_of_weight(graph: Graph) -> Iterator[str]:
     for where, operation in _numbered(graph):
         matrices, vectors, wanted = [], [], TensorType.F32
         if isinstance(operation, Embed):
-            matrices = [operation.weight]
+            matrices, vectors = [operation.weight], list(operation.added())
         elif isinstance(operation, Linear):
             matrices = [part.weight for part in operation.parts]
             vectors = [part.bias for part in operation.parts if part.bias is not None]
@@ -224,15 +225,16 @@ def ascends(graph: Graph) -> Iterator[str]:
 
 
 def ends_in_logits(graph: Graph) -> Iterator[str]:
-    """One linear writes logits, alone, n_vocab wide, for output rows; only an argmax reads them."""
+    """One linear (or what ends an encoder) writes logits, alone, for output rows; only an argmax reads them."""
     writers = [(w, o) for w, o in _numbered(graph) if any(v.form is Form.LOGITS for v in o.outputs())]
     if len(writers) != 1:
         yield f"{len(writers)} operations write logits"
     for where, operation in writers:
         outputs = list(operation.outputs())
-        if not isinstance(operation, Linear) or len(outputs) != 1:
+        is_decoder = any(isinstance(each, Argmax) for each in graph.operations)
+        if not isinstance(operation, Linear if is_decoder else Linear | Gather | Mean) or len(outputs) != 1:
             yield f"{where} writes logits beside other values, or is no linear"
-        elif (outputs[0].width, outputs[0].rows) != (graph.n_vocab, Rows.OUTPUTS):
+        elif outputs[0].rows is not Rows.OUTPUTS or (is_decoder and outputs[0].width != graph.n_vocab):
             yield f"{where} writes logits of ({outputs[0].rows.value}, {outputs[0].width})"
     for where, operation in _numbered(graph):
         if any((value.form is Form.LOGITS) != isinstance(operation, Argmax) for value in operation.inputs()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emel.graph.encoder_ops import LayerNorm
 from emel.graph.expert_ops import ExpertLinear, ExpertRows, ExpertSum, TopK
 from emel.graph.ops import Add, Argmax, Attention, Embed, Linear, RmsNorm, RopeStore, RopeTable
 from emel.graph.state_ops import ShortConv
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 def operand_widths(operation: Operation) -> Iterator[Width]:
     """(operand, its width, the width it must have) of everything an operation touches."""
     if isinstance(operation, Embed):
-        yield "out", operation.out.width, operation.weight.cols
+        n = operation.weight.cols
+        yield "out", operation.out.width, n
+        yield from ((each.name, each.cols, max(each.cols // n, 1) * n) for each in operation.added())
     elif isinstance(operation, RopeTable):
         yield "out", operation.out.width, 2 * operation.frequencies.cols
     elif isinstance(operation, Linear):
@@ -78,4 +81,6 @@ def _equal_widths(operation: Operation) -> Iterator[Width]:
         yield operation.gate.name, operation.gate.width, 1
     if isinstance(operation, RmsNorm):
         yield operation.weight.name, operation.weight.cols, operation.x.width
+    if isinstance(operation, LayerNorm) and operation.bias is not None:
+        yield operation.bias.name, operation.bias.cols, operation.x.width
     yield from ((value.name, value.width, operands[0].width) for value in operands)
