@@ -1,0 +1,25 @@
+"""What a model wrote, taken apart: text, reasoning, calls of tools.
+
+    dialect = find_dialect(template.source)             # how this model writes calls
+    parser = new_parser(dialect, has_tools=True)
+    for chunk in stream: pieces = parser.feed(chunk)    # TextPiece, ReasoningPiece, CallPiece
+    pieces = parser.flush()
+
+Pure: text in, pieces out, however the text is cut. Nothing is lost: what looks like a call and is none comes as text.
+"""
+
+from emel.text.answers.dialects import Dialect, find_dialect, new_parser
+from emel.text.answers.pieces import AnswerParser, CallPiece, Piece, ReasoningPiece, TextPiece, ToolCall, joined
+
+__all__ = [
+    "AnswerParser",
+    "CallPiece",
+    "Dialect",
+    "Piece",
+    "ReasoningPiece",
+    "TextPiece",
+    "ToolCall",
+    "find_dialect",
+    "joined",
+    "new_parser",
+]

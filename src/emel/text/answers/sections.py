@@ -1,0 +1,168 @@
+"""The parser of answers that mark sections: reasoning between two marks, calls between two others, text around them.
+
+1. Reasoning begins with its mark before any other text, or was begun by the prompt. White space around it is dropped.
+2. A call's section begins with one of the dialect's marks, or, where the dialect allows it, without any when the first
+   character opens a JSON object or a list of calls; it ends with its mark or with the answer.
+3. A section that holds no call is text, marks included. So is one that was not closed and holds none.
+4. White space between text and a call is dropped; before the end it is kept.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from emel.text.answers.pieces import CallPiece, Piece, ReasoningPiece, TextPiece
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from emel.text.answers.dialects import Dialect
+
+
+class _Section(Enum):
+    START = "start"
+    REASONING = "reasoning"
+    TEXT = "text"
+    CALL = "call"
+
+
+class SectionParser:
+    """See the file's header. `is_reasoning`: the prompt ended with the mark that begins it."""
+
+    def __init__(self, dialect: Dialect, *, has_tools: bool, is_reasoning: bool = False) -> None:
+        self._dialect = dialect
+        self._begins = dialect.call_begins if has_tools else ()
+        self._may_be_bare = has_tools and dialect.may_be_bare
+        self._section = _Section.REASONING if is_reasoning else _Section.START
+        self._held = ""
+        self._mark = ""  # that began the section of a call
+        self._is_fresh = True  # nothing of this section was given yet
+        self._n_calls = 0
+
+    def feed(self, text: str) -> list[Piece]:
+        """The pieces that have become certain."""
+        self._held += text
+        pieces: list[Piece] = []
+        while self._step(pieces):
+            pass
+        return pieces
+
+    def flush(self) -> list[Piece]:
+        """The rest: no more text will come."""
+        pieces: list[Piece] = []
+        held, self._held = self._held, ""
+        if self._section is _Section.CALL:
+            self._end_call(held, "", pieces)
+        elif self._section is _Section.REASONING:
+            self._give_reasoning(held.rstrip(), pieces)
+        elif held:
+            pieces.append(TextPiece(held))
+        return pieces
+
+    # ---- sections
+
+    def _step(self, pieces: list[Piece]) -> bool:
+        """Whether another section began, so that what is held must be looked at again."""
+        if self._section is _Section.START:
+            return self._start()
+        if self._section is _Section.REASONING:
+            return self._reason(pieces)
+        if self._section is _Section.TEXT:
+            return self._tell(pieces)
+        return self._call(pieces)
+
+    def _start(self) -> bool:
+        """Reasoning, a bare call or text: the first characters tell."""
+        shown = self._held.lstrip()
+        think, _ = self._dialect.reasoning
+        if not shown or (think and think.startswith(shown) and shown != think):
+            return False
+        if think and shown.startswith(think):
+            self._enter(_Section.REASONING, shown[len(think) :])
+        elif self._may_be_bare and shown[0] in "{[":
+            self._enter(_Section.CALL, self._held)
+            self._mark = ""
+        else:
+            self._enter(_Section.TEXT, self._held)
+        return True
+
+    def _reason(self, pieces: list[Piece]) -> bool:
+        _, end = self._dialect.reasoning
+        before, met, after = self._held.partition(end)
+        if met:
+            self._give_reasoning(before.rstrip(), pieces)
+            self._enter(_Section.START, after.lstrip())
+            return True
+        certain = before[: len(before) - longest_beginning(before, (end,))].rstrip()
+        self._held = self._held[len(certain) :]
+        self._give_reasoning(certain, pieces)
+        return False
+
+    def _tell(self, pieces: list[Piece]) -> bool:
+        at, mark = first_of(self._held, self._begins)
+        if mark:
+            self._give_text(self._held[:at].rstrip(), pieces)
+            self._enter(_Section.CALL, self._held[at + len(mark) :])
+            self._mark = mark
+            return True
+        certain = self._held[: len(self._held) - longest_beginning(self._held, self._begins)]
+        if self._begins:  # white space before a call is none of the text
+            certain = certain.rstrip()
+        self._held = self._held[len(certain) :]
+        self._give_text(certain, pieces)
+        return False
+
+    def _call(self, pieces: list[Piece]) -> bool:
+        end = self._dialect.call_ends.get(self._mark, "")
+        if not end:
+            return False
+        body, met, after = self._held.partition(end)
+        if not met:
+            return False
+        self._end_call(body, end, pieces)
+        rest = after.lstrip() if self._n_calls else after
+        self._enter(_Section.TEXT, rest)
+        return True
+
+    def _end_call(self, body: str, end: str, pieces: list[Piece]) -> None:
+        """Gives the calls of a section, or its text when there are none."""
+        calls = self._dialect.read_calls(body)
+        if calls is None:
+            if self._mark + body + end:
+                pieces.append(TextPiece(self._mark + body + end))
+            return
+        for call in calls:
+            pieces.append(CallPiece(self._n_calls, call))
+            self._n_calls += 1
+
+    def _enter(self, section: _Section, held: str) -> None:
+        self._section, self._held, self._is_fresh = section, held, True
+
+    def _give_text(self, text: str, pieces: list[Piece]) -> None:
+        if text:
+            pieces.append(TextPiece(text))
+
+    def _give_reasoning(self, text: str, pieces: list[Piece]) -> None:
+        if self._is_fresh:
+            text = text.lstrip()
+        if text:
+            self._is_fresh = False
+            pieces.append(ReasoningPiece(text))
+
+
+def first_of(text: str, marks: Sequence[str]) -> tuple[int, str]:
+    """Where the first of the marks stands, and which; (-1, "") when there is none."""
+    found = [(at, -len(mark), mark) for mark in marks if (at := text.find(mark)) >= 0]
+    return (min(found)[0], min(found)[2]) if found else (-1, "")
+
+
+def longest_beginning(text: str, marks: Sequence[str]) -> int:
+    """Length of the longest end of the text that is the beginning of a mark."""
+    longest = 0
+    for mark in marks:
+        for length in range(min(len(mark) - 1, len(text)), longest, -1):
+            if text.endswith(mark[:length]):
+                longest = length
+                break
+    return longest
