@@ -4,7 +4,7 @@
 2. A call's section begins with one of the dialect's marks, or, where the dialect allows it, without any when the first
    character opens a JSON object or a list of calls; it ends with its mark or with the answer.
 3. A section that holds no call is text, marks included. So is one that was not closed and holds none.
-4. White space between text and a call is dropped; before the end it is kept.
+4. White space around calls is dropped; at the end of text it is kept.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class SectionParser:
         self._held = ""
         self._mark = ""  # that began the section of a call
         self._is_fresh = True  # nothing of this section was given yet
+        self._drops_space = False  # what was before has ended: white space up to the next word is nobody's
         self._n_calls = 0
 
     def feed(self, text: str) -> list[Piece]:
@@ -56,14 +57,17 @@ class SectionParser:
             self._end_call(held, "", pieces)
         elif self._section is _Section.REASONING:
             self._give_reasoning(held.rstrip(), pieces)
-        elif held:
-            pieces.append(TextPiece(held))
+        elif not self._drops_space:
+            self._give_text(held, pieces)
         return pieces
 
     # ---- sections
 
     def _step(self, pieces: list[Piece]) -> bool:
         """Whether another section began, so that what is held must be looked at again."""
+        if self._drops_space:
+            self._held = self._held.lstrip()
+            self._drops_space = not self._held
         if self._section is _Section.START:
             return self._start()
         if self._section is _Section.REASONING:
@@ -92,7 +96,8 @@ class SectionParser:
         before, met, after = self._held.partition(end)
         if met:
             self._give_reasoning(before.rstrip(), pieces)
-            self._enter(_Section.START, after.lstrip())
+            self._enter(_Section.START, after)
+            self._drops_space = True
             return True
         certain = before[: len(before) - longest_beginning(before, (end,))].rstrip()
         self._held = self._held[len(certain) :]
@@ -121,8 +126,8 @@ class SectionParser:
         if not met:
             return False
         self._end_call(body, end, pieces)
-        rest = after.lstrip() if self._n_calls else after
-        self._enter(_Section.TEXT, rest)
+        self._enter(_Section.TEXT, after)
+        self._drops_space = isinstance(pieces[-1], CallPiece)
         return True
 
     def _end_call(self, body: str, end: str, pieces: list[Piece]) -> None:
