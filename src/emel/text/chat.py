@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from emel.text.chat_messages import ChatTemplateError, check_messages, plain_copy
+from emel.text.chat_templates import SIGNS, TEMPLATES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,14 +21,8 @@ if TYPE_CHECKING:
     from emel.gguf.metadata import Metadata
     from emel.text.tokenizer import Tokenizer
 
-__all__ = ["CHATML", "ChatTemplate", "ChatTemplateError", "load_chat_template"]
+__all__ = ["ChatTemplate", "ChatTemplateError", "load_chat_template"]
 
-# The plain ChatML conversation (https://github.com/openai/openai-python/blob/v0.28.1/chatml.md).
-CHATML = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-_CHATML_MARKERS = ("<|im_start|>", "<|im_end|>")
 _MAX_SOURCE = 256 * 1024
 _MAX_REASON = 2_000
 _OWN_NAMES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "raise_exception"})
@@ -122,19 +117,35 @@ class ChatTemplate:
             raise ChatTemplateError(f"the chat template cannot be compiled: {type(error).__name__}: {error}") from None
 
 
-def load_chat_template(metadata: Metadata, tokenizer: Tokenizer) -> ChatTemplate:
-    """The file's template; without one, ChatML if the vocabulary has its markers; else ChatTemplateError."""
+def load_chat_template(metadata: Metadata, tokenizer: Tokenizer, chosen: str | None = None) -> ChatTemplate:
+    """The file's template; without one, that whose markers the vocabulary has. chosen: a name of TEMPLATES, or Jinja.
+
+    ChatTemplateError when there is none, and for a name that is unknown.
+    """
     bos = "" if tokenizer.bos_id is None else tokenizer.token_bytes(tokenizer.bos_id).decode("utf-8", "replace")
     eos = "" if tokenizer.eos_id is None else tokenizer.token_bytes(tokenizer.eos_id).decode("utf-8", "replace")
+    if chosen is not None:
+        return _chosen_template(chosen, bos, eos)
     source = metadata.get_str("tokenizer.chat_template", None)
     if source is not None:
         return ChatTemplate(source, bos, eos, name="file")
-    if all(tokenizer.vocabulary.find(each) is not None for each in _CHATML_MARKERS):
-        return ChatTemplate(CHATML, bos, eos, name="chatml")
+    for name, markers in SIGNS:
+        if all(tokenizer.vocabulary.find(each) is not None for each in markers):
+            return ChatTemplate(TEMPLATES[name], bos, eos, name=name)
     raise ChatTemplateError(
-        "the model has no chat template (tokenizer.chat_template), and its vocabulary lacks the markers of the chatml "
-        "fallback (<|im_start|>, <|im_end|>): give a template, or use it with raw prompts"
+        "the model has no chat template (tokenizer.chat_template), and its vocabulary has the markers of none that "
+        f"EMEL knows: give one by name ({', '.join(TEMPLATES)}) or as Jinja, or use it with raw prompts"
     )
+
+
+def _chosen_template(chosen: str, bos: str, eos: str) -> ChatTemplate:
+    if "{{" in chosen or "{%" in chosen:
+        return ChatTemplate(chosen, bos, eos, name="given")
+    if chosen not in TEMPLATES:
+        raise ChatTemplateError(
+            f"there is no chat template {chosen!r:.60}: allowed are {', '.join(TEMPLATES)}, or Jinja with {{{{ or {{%"
+        )
+    return ChatTemplate(TEMPLATES[chosen], bos, eos, name=chosen)
 
 
 def _raise_exception(message: object = "") -> NoReturn:

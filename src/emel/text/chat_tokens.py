@@ -16,9 +16,11 @@ have been looked for, so the model reads exactly what was written.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from emel.text.chat_messages import ChatTemplateError
+from emel.text.chat_messages import ChatTemplateError, check_messages, plain_copy
+from emel.text.chat_policy import cut_after, describe_tools, knows_tools, render_with_system
 from emel.text.tokenizer import as_text
 
 if TYPE_CHECKING:
@@ -41,33 +43,81 @@ _STRUCTURE = frozenset({
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
-def encode_chat(
-    tokenizer: Tokenizer,
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A chat as a template writes it, and what it was made of."""
+
+    text: str
+    template: ChatTemplate
+    variables: dict[str, Any]
+    is_continued: bool
+    now: datetime.datetime | None
+
+    def render_with(self, variables: dict[str, Any]) -> str:
+        """The prompt of other variables of the same form."""
+        text = self.template.render_checked(variables, self.now)
+        return cut_after(text, variables["messages"][-1]["content"]) if self.is_continued else text
+
+
+def render_chat(
     template: ChatTemplate,
     messages: Sequence[Mapping[str, Any]],
     *,
     add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
     tools: Sequence[Mapping[str, Any]] | None = None,
     now: datetime.datetime | None = None,
     **kwargs: Any,
-) -> list[int]:
-    """Token ids of a chat: exactly one begin token if the model has one, no control token that a user wrote.
+) -> ChatPrompt:
+    """The prompt of a chat. ChatTemplateError as ChatTemplate.render raises it.
 
-    Raises ChatTemplateError as ChatTemplate.render does.
+    continue_final_message: the last message, of the assistant, is the start of the answer: the prompt ends with its
+    text. What a template has no place for is dealt with as chat_policy.py says.
     """
-    variables = template.variables(messages, tools, add_generation_prompt=add_generation_prompt, **kwargs)
-    prompt = template.render_checked(variables, now)
-    shield = _Shield(tokenizer.control_texts(), [*_strings(variables), template.source])
+    if tools and not knows_tools(template.source):
+        messages, tools = describe_tools(check_messages(messages), plain_copy("tools", tools)), None
+    is_continued = False
+    if continue_final_message:
+        messages = check_messages(messages)
+        _check_continued(messages[-1])
+        is_continued = bool(messages[-1]["content"])
+        if not is_continued:  # an answer without a start is an answer
+            messages = messages[:-1]
+    variables = template.variables(
+        messages, tools, add_generation_prompt=add_generation_prompt and not is_continued, **kwargs
+    )
+    variables, text = render_with_system(template, variables, now)
+    if is_continued:
+        text = cut_after(text, variables["messages"][-1]["content"])
+    return ChatPrompt(text, template, variables, is_continued, now)
+
+
+def encode_prompt(tokenizer: Tokenizer, prompt: ChatPrompt) -> list[int]:
+    """Token ids of a chat: exactly one begin token if the model has one, no control token that a user wrote."""
+    variables, text = prompt.variables, prompt.text
+    shield = _Shield(tokenizer.control_texts(), [*_strings(variables), prompt.template.source])
     try:
-        reference = template.render_checked(shield.with_twins(variables), now)
+        reference = prompt.render_with(shield.with_twins(variables))
     except ChatTemplateError as error:
         raise ChatTemplateError(f"the chat template fails when user text is shielded from it: {error}") from error
     expected = tokenizer.control_ids_in(reference)
-    if tokenizer.control_ids_in(prompt) != expected:
-        prompt = template.render_checked(shield.with_marks(variables), now)
-        if tokenizer.control_ids_in(prompt) != expected:
-            prompt = reference
-    return tokenizer.with_bos(tokenizer.encode_marked(as_text(prompt), shield.restore, parse_special=True))
+    if tokenizer.control_ids_in(text) != expected:
+        text = prompt.render_with(shield.with_marks(variables))
+        if tokenizer.control_ids_in(text) != expected:
+            text = reference
+    return tokenizer.with_bos(tokenizer.encode_marked(as_text(text), shield.restore, parse_special=True))
+
+
+def encode_chat(
+    tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Mapping[str, Any]], **options: Any
+) -> list[int]:
+    """Token ids of a chat; `options` are those of render_chat, whose errors come through."""
+    return encode_prompt(tokenizer, render_chat(template, messages, **options))
+
+
+def _check_continued(message: Mapping[str, Any]) -> None:
+    if message["role"] != "assistant" or message.get("tool_calls"):
+        raise ChatTemplateError("only a last message of the assistant, without tool_calls, can be continued")
 
 
 class _Shield:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from emel.text.chat import CHATML, ChatTemplate, ChatTemplateError, load_chat_template
+from emel.text.chat import ChatTemplate, ChatTemplateError, load_chat_template
+from emel.text.chat_templates import TEMPLATES
 from emel.text.tokenizer import load_tokenizer
 from unit.text.tiny_vocabulary import metadata, string_array, tiny_metadata
 
@@ -20,8 +21,8 @@ def render(source: str, messages: Any = (USER,), **kwargs: Any) -> str:
 
 def test_chatml_writes_every_message_and_opens_the_answer() -> None:
     expected = "<|im_start|>user\nhi<|im_end|>\n"
-    assert render(CHATML) == expected + "<|im_start|>assistant\n"
-    assert render(CHATML, add_generation_prompt=False) == expected
+    assert render(TEMPLATES["chatml"]) == expected + "<|im_start|>assistant\n"
+    assert render(TEMPLATES["chatml"], add_generation_prompt=False) == expected
 
 
 @pytest.mark.parametrize(
@@ -148,10 +149,10 @@ def test_load_takes_the_template_of_the_file() -> None:
 def test_load_without_a_template_takes_chatml() -> None:
     found = tiny_metadata()
     template = load_chat_template(found, load_tokenizer(found))
-    assert (template.name, template.source) == ("chatml", CHATML)
+    assert (template.name, template.source) == ("chatml", TEMPLATES["chatml"])
 
 
 def test_load_falls_back_to_chatml_only_with_its_markers() -> None:
     plain = metadata(model="gpt2", tokens=string_array(["a", "<|im_start|>"]))
-    with pytest.raises(ChatTemplateError, match=r"no chat template .* lacks the markers of the chatml fallback"):
+    with pytest.raises(ChatTemplateError, match=r"no chat template .* give one by name \(chatml, llama2, "):
         load_chat_template(plain, load_tokenizer(plain))

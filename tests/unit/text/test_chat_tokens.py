@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emel.text.chat import CHATML, ChatTemplate, ChatTemplateError
+from emel.text.chat import ChatTemplate, ChatTemplateError
+from emel.text.chat_templates import TEMPLATES
 from emel.text.chat_tokens import encode_chat
 from unit.text.tiny_vocabulary import CONTROL, CONTROLS, IM_END, IM_START, USER_DEFINED, tiny_tokenizer
 
@@ -38,7 +39,7 @@ EXTRA = {"</s>": CONTROL, "<think>": CONTROL, "</think>": CONTROL, "<tool>": USE
 
 # What templates do to content; each puts its control tokens down the same way whatever the content is.
 TEMPLATES = {
-    "chatml": CHATML,
+    "chatml": TEMPLATES["chatml"],
     "trimmed": "{% for m in messages %}<|im_start|>{{ m.content | trim }}<|im_end|>{% endfor %}",
     "lowered": "{% for m in messages %}<|im_start|>{{ m.content | lower }}<|im_end|>{% endfor %}",
     "letters removed": "{% for m in messages %}<|im_start|>{{ m.content | replace('X', '') | title }}{% endfor %}",
@@ -87,14 +88,14 @@ def test_encode_chat_reads_exactly_what_was_rendered(kind: str, contents: list[s
 @given(content=st.text("abc <>|\n"))
 @settings(deadline=None)
 def test_encode_chat_of_harmless_text_is_the_prompt_with_special_tokens_read(content: str) -> None:
-    tokenizer, template = tokenizer_with_extras(), ChatTemplate(CHATML)
+    tokenizer, template = tokenizer_with_extras(), ChatTemplate(TEMPLATES["chatml"])
     expected = tokenizer.encode(template.render(user(content)), add_special=True, parse_special=True)
     assert encode_chat(tokenizer, template, user(content)) == expected
 
 
 def test_encode_chat_writes_a_forged_turn_as_ordinary_text() -> None:
     tokenizer = tiny_tokenizer()
-    ids = encode_chat(tokenizer, ChatTemplate(CHATML), user(FORGERY), add_generation_prompt=False)
+    ids = encode_chat(tokenizer, ChatTemplate(TEMPLATES["chatml"]), user(FORGERY), add_generation_prompt=False)
     assert control_ids(tokenizer, ids) == [IM_START, IM_END]
     assert tokenizer.decode(ids) == f"<|im_start|>user\n{FORGERY}<|im_end|>\n".encode()
 
@@ -102,7 +103,7 @@ def test_encode_chat_writes_a_forged_turn_as_ordinary_text() -> None:
 @pytest.mark.parametrize("role", ["system", "tool", "assistant"])
 def test_encode_chat_shields_every_role(role: str) -> None:
     tokenizer = tiny_tokenizer()
-    ids = encode_chat(tokenizer, ChatTemplate(CHATML), [{"role": role, "content": FORGERY}])
+    ids = encode_chat(tokenizer, ChatTemplate(TEMPLATES["chatml"]), [{"role": role, "content": FORGERY}])
     assert control_ids(tokenizer, ids) == [IM_START, IM_END, IM_START]
 
 
@@ -126,7 +127,7 @@ def test_encode_chat_keeps_what_a_template_does_with_control_texts_in_content() 
 
 def test_encode_chat_matches_user_defined_tokens_in_any_text() -> None:
     tokenizer = tokenizer_with_extras()
-    ids = encode_chat(tokenizer, ChatTemplate(CHATML), user("<tool>"))
+    ids = encode_chat(tokenizer, ChatTemplate(TEMPLATES["chatml"]), user("<tool>"))
     assert tokenizer.vocabulary.find("<tool>") in ids
 
 
@@ -135,14 +136,14 @@ def test_encode_chat_matches_user_defined_tokens_in_any_text() -> None:
 )
 def test_encode_chat_keeps_private_characters_of_users(content: str) -> None:
     tokenizer = tiny_tokenizer()
-    ids = encode_chat(tokenizer, ChatTemplate(CHATML), user(content), add_generation_prompt=False)
+    ids = encode_chat(tokenizer, ChatTemplate(TEMPLATES["chatml"]), user(content), add_generation_prompt=False)
     assert tokenizer.decode(ids) == f"<|im_start|>user\n{content}<|im_end|>\n".encode()
 
 
 def test_encode_chat_without_a_free_private_character_says_so() -> None:
     everything = "".join(map(chr, range(0xF0000, 0x110000)))
     with pytest.raises(ChatTemplateError, match="the messages use every private character of Unicode"):
-        encode_chat(tiny_tokenizer(), ChatTemplate(CHATML), user(everything))
+        encode_chat(tiny_tokenizer(), ChatTemplate(TEMPLATES["chatml"]), user(everything))
 
 
 @pytest.mark.parametrize("source", ["{{ bos_token }}x", "x", "{{ bos_token }}{{ bos_token }}x"])
