@@ -330,20 +330,87 @@ EMEL_API emel_status emel_rope_long_magnitude(double factor, double original_con
 
 /* ---- sampling ---------------------------------------------------------------------------- */
 
+/* Steps of the chain that leads to the next token; a chain names each it takes, in its order. */
+enum {
+  EMEL_STEP_PENALTIES = 1, /* repeat, presence, frequency */
+  EMEL_STEP_DRY = 2,
+  EMEL_STEP_TOP_N_SIGMA = 3,
+  EMEL_STEP_TOP_K = 4,
+  EMEL_STEP_TYPICAL_P = 5,
+  EMEL_STEP_TOP_P = 6,
+  EMEL_STEP_MIN_P = 7,
+  EMEL_STEP_XTC = 8,
+  EMEL_STEP_TEMPERATURE = 9
+};
+enum {
+  EMEL_MAX_STEPS = 16,
+  EMEL_MAX_TOP_LOGPROBS = 20
+};
+
+typedef struct emel_logit_bias {
+  int32_t token;
+  float bias; /* -INFINITY: never */
+} emel_logit_bias;
+
+/* Tokens that DRY sees no repetition across: a head, then breaker_tails[tail .. tail + n_tail). */
+typedef struct emel_breaker {
+  int32_t head;
+  uint32_t tail;
+  uint32_t n_tail;
+} emel_breaker;
+
 typedef struct emel_sampling {
-  float temperature; /* > 0 */
+  uint64_t seed;
+  uint64_t position; /* the draw's counter: a draw depends on (seed, position) alone; below 2^63 */
+  const uint32_t* allowed; /* n_vocab bits, bit i % 32 of word i / 32; NULL: all */
+  const emel_logit_bias* biases;
+  uint64_t n_biases;
+  const int32_t* history; /* the tokens before this one, the oldest first */
+  uint64_t n_history;
+  const emel_breaker* breakers; /* by ascending head */
+  uint64_t n_breakers;
+  const int32_t* breaker_tails;
+  uint64_t n_breaker_tails;
+  float temperature; /* 0: the largest logit, after penalties, biases and allowed */
+  float dynatemp_range; /* 0 = off */
+  float dynatemp_exponent;
+  float top_n_sigma; /* 0 and below = off */
+  float typical_p; /* 1 = off */
   float top_p; /* 1 = off */
   float min_p; /* 0 = off */
+  float xtc_probability; /* 0 = off */
+  float xtc_threshold; /* above 0.5 = off */
+  float repeat_penalty; /* 1 = off */
+  float presence_penalty;
+  float frequency_penalty;
+  float dry_multiplier; /* 0 = off */
+  float dry_base; /* below 1 = off */
+  float mirostat_mu;
+  uint32_t mirostat; /* 0 = off, 1 or 2: temperature, then Mirostat, in place of the steps */
   uint32_t top_k; /* 0 = off */
-  uint64_t seed;
-  uint64_t position; /* the draw's counter: a draw depends on (seed, position) alone */
+  uint32_t min_keep; /* what top-p, min-p, typical-p and XTC leave at least */
+  int32_t repeat_last_n; /* tokens of the history the penalties see; below 0: all */
+  int32_t dry_penalty_last_n;
+  uint32_t dry_allowed_length;
+  uint32_t n_steps;
+  uint32_t steps[EMEL_MAX_STEPS];
 } emel_sampling;
 
-/* Chain top-k, top-p, min-p, temperature, draw over logits (n_vocab,), which is left unchanged.
- * scratch holds emel_sample_scratch(n_vocab) bytes. */
-EMEL_API uint64_t emel_sample_scratch(uint64_t n_vocab);
-EMEL_API emel_status emel_sample(const float* logits, uint64_t n_vocab, const emel_sampling* sampling,
-                                 void* scratch, uint64_t scratch_bytes, int32_t* token);
+typedef struct emel_choice {
+  int32_t token;
+  float surprise; /* -log2 of its probability among what the steps left */
+} emel_choice;
+
+/* The next token by logits (n_vocab,), which are left unchanged. allowed and biases come before the steps, the draw after
+ * them. scratch holds emel_choose_scratch(n_vocab, n_history) bytes. */
+EMEL_API uint64_t emel_choose_scratch(uint64_t n_vocab, uint64_t n_history);
+EMEL_API emel_status emel_choose(const float* logits, uint64_t n_vocab, const emel_sampling* sampling, void* scratch,
+                                 uint64_t n_scratch_bytes, emel_choice* choice);
+
+/* Natural logarithms of the softmax of logits (n_vocab,): of the token, then of the n_top likeliest, the lowest id first
+ * among equals. ids and logprobs hold 1 + n_top values, scratch emel_choose_scratch(n_vocab, 0) bytes. */
+EMEL_API emel_status emel_logprobs(const float* logits, uint64_t n_vocab, int32_t token, uint64_t n_top, void* scratch,
+                                   uint64_t n_scratch_bytes, int32_t* ids, double* logprobs);
 
 /* ---- roofline ---------------------------------------------------------------------------- */
 

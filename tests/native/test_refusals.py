@@ -241,56 +241,122 @@ def test_pool_takes_null() -> None:
     LIBRARY.emel_pool_destroy(None)
 
 
-SAMPLING: list[tuple[dict[str, float], str]] = [
-    ({"temperature": 0.0}, "sample: temperature 0 (0 to 1e6, not 0)"),
-    ({"temperature": -1.0}, "sample: temperature -1"),
-    ({"temperature": 2e6}, "sample: temperature 2e+06"),
-    ({"temperature": np.nan}, "sample: temperature nan"),
-    ({"temperature": np.inf}, "sample: temperature inf"),
-    ({"top_p": -0.5}, "top_p -0.5 (0 to 1)"),
-    ({"top_p": 1.5}, "top_p 1.5 (0 to 1)"),
-    ({"top_p": np.nan}, "top_p nan"),
-    ({"min_p": -0.5}, "min_p -0.5 (0 to 1)"),
-    ({"min_p": 1.5}, "min_p 1.5 (0 to 1)"),
-    ({"min_p": np.nan}, "min_p nan"),
-]
+def a_chain(**changes: Any) -> abi.Sampling:
+    return abi.Sampling(**{"temperature": 1.0, "top_p": 1.0, "typical_p": 1.0, "repeat_penalty": 1.0, **changes})
 
 
-def sample(logits: Any, n_vocab: int, parameters: abi.Sampling | None, scratch: Any, n_bytes: int, token: Any) -> int:
-    return int(LIBRARY.emel_sample(logits, n_vocab, parameters, scratch, n_bytes, token))
+RANGES = {
+    "temperature": (0, 1e6), "dynatemp_range": (0, 1e6), "dynatemp_exponent": (0, 1e6), "top_n_sigma": (-1, 1e6),
+    "typical_p": (0, 1), "top_p": (0, 1), "min_p": (0, 1), "xtc_probability": (0, 1), "xtc_threshold": (0, 1),
+    "repeat_penalty": (1e-6, 1e6), "presence_penalty": (-1e6, 1e6), "frequency_penalty": (-1e6, 1e6),
+    "dry_multiplier": (0, 1e6), "dry_base": (0, 1e6), "mirostat_mu": (-1e6, 1e6),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("changes", "text"), SAMPLING)
-def test_sample_refuses_parameters(changes: dict[str, float], text: str) -> None:
-    logits, scratch, token = np.zeros(4, np.float32), aligned_bytes(64), ctypes.c_int32(-7)
-    parameters = abi.Sampling(**{"temperature": 1.0, "top_p": 1.0, "min_p": 0.0, **changes})
-    status = sample(logits.ctypes.data, 4, parameters, scratch.ctypes.data, 64, ctypes.byref(token))
+def choose(logits: Any, n_vocab: int, parameters: abi.Sampling | None, scratch: Any, n_bytes: int, choice: Any) -> int:
+    return int(LIBRARY.emel_choose(logits, n_vocab, parameters, scratch, n_bytes, choice))
+
+
+def refuse_choice(parameters: abi.Sampling, text: str, logits: Any = (0, 0, 0, 0)) -> None:
+    values, scratch, choice = np.array(logits, np.float32), aligned_bytes(4096), abi.Choice(token=-7)
+    status = choose(values.ctypes.data, len(values), parameters, scratch.ctypes.data, 4096, ctypes.byref(choice))
     assert_failed(status, INVALID, text)
-    assert token.value == -7
+    assert choice.token == -7
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_choose_refuses_numbers_out_of_range(name: str) -> None:
+    low, high = RANGES[name]
+    for value in (low - 1, high + high / 1000, np.nan, np.inf, -np.inf):
+        refuse_choice(
+            a_chain(**{name: value}), f"choose: {name} is {np.float32(value):g}: allowed are {low:g} to {high:g}"
+        )
+
+
+def test_choose_refuses_steps_it_does_not_know() -> None:
+    refuse_choice(a_chain(mirostat=3), "choose: mirostat is 3: allowed are 0 to 2")
+    refuse_choice(a_chain(n_steps=17), "choose: n_steps is 17: allowed are 0 to 16")
+    for step in (0, 10, 2**32 - 1):
+        parameters = a_chain(n_steps=2)
+        parameters.steps[:2] = [1, step]
+        refuse_choice(parameters, f"choose: step 1 is {step} (1 to 9)")
+
+
+def test_choose_refuses_lists_that_are_not_there() -> None:
+    for name in ("n_history", "n_biases", "n_breakers", "n_breaker_tails"):
+        parameters = a_chain(**{name: 1})
+        status = choose(1, 4, parameters, 1, 2**40, ctypes.byref(abi.Choice()))
+        assert_failed(status, INVALID, "choose: a list is NULL")
+
+
+@pytest.mark.parametrize("token", [-1, 4, 2**31 - 1])
+def test_choose_refuses_tokens_outside_the_vocabulary(token: int) -> None:
+    history = np.array([0, token], np.int32)
+    refuse_choice(a_chain(history=history.ctypes.data, n_history=2), f"choose: token {token} of the history is outside")
+    biases = (abi.LogitBias * 1)(abi.LogitBias(token, 1.0))
+    refuse_choice(a_chain(biases=ctypes.addressof(biases), n_biases=1), f"choose: bias 1 of token {token}")
+
+
+@pytest.mark.parametrize("bias", [np.nan, np.inf])
+def test_choose_refuses_biases_that_are_no_numbers(bias: float) -> None:
+    biases = (abi.LogitBias * 1)(abi.LogitBias(0, bias))
+    refuse_choice(a_chain(biases=ctypes.addressof(biases), n_biases=1), f"choose: bias {bias:g} of token 0")
+
+
+@pytest.mark.parametrize("entries", [[(1, 0, 0), (0, 0, 0)], [(0, 1, 2)], [(0, 3, 0)], [(0, 2**32 - 1, 1)]])
+def test_choose_refuses_breakers_out_of_order_or_bounds(entries: list[tuple[int, int, int]]) -> None:
+    breakers, tails = (abi.Breaker * len(entries))(*entries), np.zeros(2, np.int32)
+    parameters = a_chain(
+        breakers=ctypes.addressof(breakers),
+        n_breakers=len(entries),
+        breaker_tails=tails.ctypes.data,
+        n_breaker_tails=2,
+    )
+    refuse_choice(parameters, f"choose: breaker {len(entries) - 1} is out of order or of bounds")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_sample_refuses_logits_that_are_not_finite(bad: float) -> None:
-    scratch, token = aligned_bytes(64), ctypes.c_int32()
+def test_choose_refuses_logits_that_are_not_finite(bad: float) -> None:
     for at in range(5):
-        logits = np.zeros(5, np.float32)
-        logits[at] = bad
-        parameters = abi.Sampling(temperature=1.0, top_p=1.0)
-        status = sample(logits.ctypes.data, 5, parameters, scratch.ctypes.data, 64, ctypes.byref(token))
-        assert_failed(status, INVALID, "sample: logits are not finite")
+        refuse_choice(a_chain(), "choose: logits are not finite", [bad if i == at else 0 for i in range(5)])
 
 
-def test_sample_refuses_null_and_too_little_scratch() -> None:
-    logits, scratch, token = np.zeros(4, np.float32), aligned_bytes(64), ctypes.c_int32()
-    parameters = abi.Sampling(temperature=1.0, top_p=1.0)
-    needed = LIBRARY.emel_sample_scratch(4)
-    good = (logits.ctypes.data, 4, parameters, scratch.ctypes.data, needed, ctypes.byref(token))
-    assert sample(*good) == OK
+def test_choose_refuses_when_every_token_is_ruled_out() -> None:
+    allowed = np.array([0b10000], np.uint32)
+    refuse_choice(a_chain(allowed=allowed.ctypes.data), "choose: every token is ruled out")
+    biases = (abi.LogitBias * 4)(*((token, -np.inf) for token in range(4)))
+    refuse_choice(a_chain(biases=ctypes.addressof(biases), n_biases=4), "choose: every token is ruled out")
+
+
+def test_choose_refuses_null_and_too_little_scratch() -> None:
+    logits, scratch, choice = np.zeros(4, np.float32), aligned_bytes(4096), abi.Choice()
+    needed = LIBRARY.emel_choose_scratch(4, 0)
+    good = (logits.ctypes.data, 4, a_chain(), scratch.ctypes.data, needed, ctypes.byref(choice))
+    assert choose(*good) == OK
     for index, value in ((0, None), (1, 0), (1, 2**31), (2, None), (3, None), (4, needed - 1), (5, None)):
         arguments = [*good]
         arguments[index] = value
-        status = sample(*arguments)
-        assert_failed(status, INVALID, "sample: a required pointer is NULL or the scratch is too small")
+        assert_failed(choose(*arguments), INVALID, "choose: a required pointer is NULL or the scratch is too small")
+
+
+def test_logprobs_refuse_what_is_no_token_and_too_many() -> None:
+    logits, scratch = np.zeros(40, np.float32), aligned_bytes(4096)
+    ids, logprobs = np.zeros(21, np.int32), np.zeros(21)
+    needed = LIBRARY.emel_choose_scratch(40, 0)
+    good = (logits.ctypes.data, 40, 3, 20, scratch.ctypes.data, needed, ids.ctypes.data, logprobs.ctypes.data)
+    assert LIBRARY.emel_logprobs(*good) == OK
+    null = "logprobs: a required pointer is NULL or the scratch is too small"
+    changes: list[tuple[int, Any, str]] = [
+        (0, None, null), (1, 0, null), (1, 2**31, null), (4, None, null), (5, needed - 1, null), (6, None, null),
+        (7, None, null), (2, -1, "logprobs: token -1 of 40"), (2, 40, "logprobs: token 40 of 40"),
+        (3, 21, "the top 21 of at most 20"),
+    ]  # fmt: skip
+    for index, value, text in changes:
+        arguments = [*good]
+        arguments[index] = value
+        assert_failed(LIBRARY.emel_logprobs(*arguments), INVALID, text)
+    logits[7] = np.nan
+    assert_failed(LIBRARY.emel_logprobs(*good), INVALID, "logprobs: logits are not finite")
 
 
 @pytest.mark.parametrize(

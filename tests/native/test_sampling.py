@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from native.small_plan import aligned_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-NEAR = 1e-9  # of a cut: the model may keep one candidate more or less there
+NEAR = 1e-6  # of a cut, by weights in float32: the model may keep one candidate more or less there
 
 
 @dataclass(frozen=True)
@@ -30,15 +29,23 @@ class Chain:
     min_p: float = 0.0
     seed: int = 1
 
+    def parameters(self) -> abi.Sampling:
+        """The chain in the usual order."""
+        steps = (abi.Step.TOP_K, abi.Step.TOP_P, abi.Step.MIN_P, abi.Step.TEMPERATURE)
+        values = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p, "min_p": self.min_p}
+        parameters = abi.Sampling(**values, seed=self.seed, typical_p=1, repeat_penalty=1, n_steps=len(steps))
+        parameters.steps[: len(steps)] = steps
+        return parameters
+
     def draw(self, logits: NDArray[np.float32], positions: range) -> list[int]:
         """The tokens drawn at these positions."""
-        scratch, token, tokens = aligned_bytes(LIBRARY.emel_sample_scratch(len(logits))), ctypes.c_int32(), []
-        parameters = abi.Sampling(self.temperature, self.top_p, self.min_p, self.top_k, self.seed, 0)
-        arguments = (logits.ctypes.data, len(logits), parameters, scratch.ctypes.data, scratch.nbytes, token)
+        scratch, choice, tokens = aligned_bytes(LIBRARY.emel_choose_scratch(len(logits), 0)), abi.Choice(), []
+        parameters = self.parameters()
+        arguments = (logits.ctypes.data, len(logits), parameters, scratch.ctypes.data, scratch.nbytes, choice)
         for position in positions:
             parameters.position = position
-            check(LIBRARY.emel_sample(*arguments))
-            tokens.append(token.value)
+            check(LIBRARY.emel_choose(*arguments))
+            tokens.append(choice.token)
         return tokens
 
     def kept(self, logits: NDArray[np.float32], slack: float = 0.0) -> set[int]:
@@ -170,14 +177,14 @@ def test_sampling_leaves_the_logits_and_stays_in_its_scratch() -> None:
     n = 333
     logits = random_logits(n)
     before = logits.copy()
-    n_bytes = LIBRARY.emel_sample_scratch(n)
-    scratch, token = aligned_bytes(n_bytes + 256, fill=0xEE), ctypes.c_int32()
+    n_bytes = LIBRARY.emel_choose_scratch(n, 0)
+    scratch, choice = aligned_bytes(n_bytes + 256, fill=0xEE), abi.Choice()
     for top_k in (0, 1, 40, n):
-        parameters = abi.Sampling(0.9, 0.8, 0.05, top_k, 3, 4)
-        check(LIBRARY.emel_sample(logits.ctypes.data, n, parameters, scratch.ctypes.data, n_bytes, token))
+        parameters = Chain(temperature=0.9, top_p=0.8, min_p=0.05, top_k=top_k, seed=3).parameters()
+        check(LIBRARY.emel_choose(logits.ctypes.data, n, parameters, scratch.ctypes.data, n_bytes, choice))
         assert np.array_equal(logits, before)
         assert (scratch[n_bytes:] == 0xEE).all()
-        assert 0 <= token.value < n
+        assert 0 <= choice.token < n
 
 
 def test_a_large_vocabulary_is_cut_right() -> None:

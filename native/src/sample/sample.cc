@@ -1,150 +1,67 @@
-// The sampling chain over one row of logits: top-k, top-p, min-p, temperature, draw.
+// The next token: what rules tokens out, the steps in the order asked for, the draw.
 //
-// What is kept is a set; the draw walks it by ascending id. Sums have a fixed order, exp is EMEL's own, and the draw is
-// a hash of (seed, position), so a token depends on its logits, parameters, seed and position alone. The vocabulary is
-// sorted only as far as the kept set reaches.
-#include <string.h>
-
+// A draw is a hash of (seed, position), sums have a fixed order and exp and log are EMEL's own, so a token depends on
+// its logits, parameters, history, seed and position alone.
 #include "core/error.h"
 #include "core/float_environment.h"
 #include "core/math.h"
 #include "emel.h"
+#include "sample/candidates.h"
+#include "sample/history.h"
+#include "sample/steps.h"
 
 namespace emel {
 namespace {
 
-struct Candidate {
-  float logit;
-  int32_t id;
-};
+constexpr double kLn2 = 0.69314718055994530942;
+constexpr uint64_t kLargestHistory = uint64_t{1} << 31;
 
-bool before(const Candidate& a, const Candidate& b) { return a.logit > b.logit || (a.logit == b.logit && a.id < b.id); }
+// Candidates whose arrays lie in the scratch, one after the other: see scratch_bytes.
+Candidates place(void* scratch, uint64_t n_vocab) {
+  const uint64_t n = padded(n_vocab);
+  auto* floats = static_cast<float*>(scratch);
+  return {.logits = floats,
+          .ids = reinterpret_cast<int32_t*>(floats + 3 * n),
+          .weights = floats + n,
+          .keys = floats + 2 * n,
+          .work = reinterpret_cast<uint32_t*>(floats + 4 * n),
+          .n = n_vocab,
+          .is_whole = true};
+}
+uint64_t scratch_bytes(uint64_t n_vocab, uint64_t n_history) { return 4 * (5 * padded(n_vocab) + n_history); }
 
-void sift_down(Candidate* heap, uint64_t root, uint64_t n) {
-  const Candidate moved = heap[root];
-  for (uint64_t child = 2 * root + 1; child < n; child = 2 * root + 1) {
-    if (child + 1 < n && before(heap[child], heap[child + 1])) ++child;
-    if (!before(moved, heap[child])) break;
-    heap[root] = heap[child];
-    root = child;
+// Copies the logits; false when one is not finite.
+bool load_logits(Candidates& c, const float* logits) {
+  uint32_t largest = 0;
+  for (uint64_t i = 0; i < c.n; ++i) {
+    uint32_t bits;
+    memcpy(&bits, logits + i, 4);
+    bits &= 0x7fffffffu;
+    largest = bits > largest ? bits : largest;
   }
-  heap[root] = moved;
+  memcpy(c.logits, logits, 4 * c.n);
+  for (uint64_t i = c.n; i < padded(c.n); ++i) c.logits[i] = kGone;
+  return largest < 0x7f800000u;
 }
 
-// A heap whose root is the worst, into order: the best first.
-void sort_heap(Candidate* heap, uint64_t n) {
-  for (uint64_t left = n; left-- > 1;) {
-    const Candidate worst = heap[0];
-    heap[0] = heap[left];
-    heap[left] = worst;
-    sift_down(heap, 0, left);
-  }
-}
-
-// The first n candidates in order: a heap of the n best whose root is the worst of them, then sorted.
-void keep_best(const float* logits, uint64_t n_vocab, Candidate* heap, uint64_t n) {
-  for (uint64_t i = 0; i < n; ++i) heap[i] = {logits[i], static_cast<int32_t>(i)};
-  for (uint64_t i = n / 2; i-- > 0;) sift_down(heap, i, n);
-  for (uint64_t i = n; i < n_vocab; ++i) {
-    const Candidate next{logits[i], static_cast<int32_t>(i)};
-    if (!before(next, heap[0])) continue;
-    heap[0] = next;
-    sift_down(heap, 0, n);
-  }
-  sort_heap(heap, n);
-}
-
-double weight_of(const Candidate& candidate, float max) {
-  return exponential(static_cast<double>(candidate.logit) - static_cast<double>(max));
-}
-
-// How many of the candidates, sorted, the nucleus keeps; n when they do not reach its mass.
-uint64_t nucleus(const Candidate* candidates, uint64_t n, float max, double mass) {
-  double sum = 0.0;
-  for (uint64_t i = 0; i < n; ++i) {
-    sum += weight_of(candidates[i], max);
-    if (sum >= mass) return i + 1;
-  }
-  return n;
-}
-
-void sort_best_first(Candidate* candidates, uint64_t n) {
-  for (uint64_t i = n / 2; i-- > 0;) sift_down(candidates, i, n);
-  sort_heap(candidates, n);
-}
-
-void sort_by_id(Candidate* candidates, uint64_t n) {
-  for (uint64_t gap = n / 2; gap > 0; gap /= 2) {  // shellsort: what cuts leave is small
-    for (uint64_t i = gap; i < n; ++i) {
-      const Candidate moved = candidates[i];
-      uint64_t at = i;
-      for (; at >= gap && candidates[at - gap].id > moved.id; at -= gap) candidates[at] = candidates[at - gap];
-      candidates[at] = moved;
+void rule_out(Candidates& c, const uint32_t* allowed) {
+  for (uint64_t begin = 0; begin < c.n; begin += 32) {
+    const uint64_t n = c.n - begin < 32 ? c.n - begin : 32;
+    const uint32_t word = allowed[begin / 32];
+    if (word == 0xffffffffu) continue;
+    for (uint64_t i = 0; i < n; ++i) {
+      if ((word >> i & 1) == 0) c.logits[begin + i] = kGone;
     }
   }
 }
 
-// The candidates at most `depth` below the largest logit, by ascending id.
-uint64_t collect(const float* logits, uint64_t n_vocab, float max, float depth, Candidate* out) {
-  uint64_t n = 0;
-  for (uint64_t i = 0; i < n_vocab; ++i) {
-    if (max - logits[i] <= depth) out[n++] = {logits[i], static_cast<int32_t>(i)};
+void add_biases(Candidates& c, const emel_sampling& s) {
+  for (uint64_t i = 0; i < s.n_biases; ++i) {
+    float& logit = c.logits[s.biases[i].token];
+    if (logit == kGone) continue;
+    const float bias = s.biases[i].bias;
+    logit = bias == kGone ? kGone : finite(static_cast<double>(logit) + static_cast<double>(bias));
   }
-  return n;
-}
-
-// No candidate further below the largest logit has a weight above zero, at the highest temperature.
-constexpr float kAllDepth = 1e30f;
-
-// The nucleus of the whole vocabulary, sorted: as many candidates as it takes are looked at.
-uint64_t nucleus_of_all(const float* logits, uint64_t n_vocab, float max, float top_p, Candidate* out) {
-  double total = 0.0;
-  for (uint64_t i = 0; i < n_vocab; ++i) total += weight_of({logits[i], 0}, max);
-  const double mass = static_cast<double>(top_p) * total;
-  for (float depth = 4.0f;; depth *= 2.0f) {
-    const bool is_all = depth > 1024.0f;
-    const uint64_t n = collect(logits, n_vocab, max, is_all ? kAllDepth : depth, out);
-    sort_best_first(out, n);
-    const uint64_t kept = nucleus(out, n, max, mass);
-    double sum = 0.0;
-    for (uint64_t i = 0; i < kept; ++i) sum += weight_of(out[i], max);
-    if (sum >= mass || is_all) return kept;
-  }
-}
-
-float largest_of(const float* logits, uint64_t n) {
-  float max = logits[0];
-  for (uint64_t i = 1; i < n; ++i) max = logits[i] > max ? logits[i] : max;
-  return max;
-}
-
-// Fills candidates with what top-k, top-p and min-p keep, by ascending id; returns how many.
-uint64_t keep(const float* logits, uint64_t n_vocab, const emel_sampling& s, Candidate* candidates) {
-  const float max = largest_of(logits, n_vocab);
-  const bool has_top_k = s.top_k != 0 && s.top_k < n_vocab;
-  const bool is_sorted = has_top_k || s.top_p < 1.0f;  // the best first
-  uint64_t n;
-  if (has_top_k) {
-    n = s.top_k;
-    keep_best(logits, n_vocab, candidates, n);
-    if (s.top_p < 1.0f) {
-      double total = 0.0;
-      for (uint64_t i = 0; i < n; ++i) total += weight_of(candidates[i], max);
-      n = nucleus(candidates, n, max, static_cast<double>(s.top_p) * total);
-    }
-  } else if (s.top_p < 1.0f) {
-    n = nucleus_of_all(logits, n_vocab, max, s.top_p, candidates);
-  } else {
-    // Anything min-p keeps lies above the logarithm of it; one more for the rounding.
-    const float depth = s.min_p > 0.0f ? static_cast<float>(1.0 - logarithm(static_cast<double>(s.min_p))) : kAllDepth;
-    n = collect(logits, n_vocab, max, depth, candidates);
-  }
-  uint64_t kept = 0;
-  for (uint64_t i = 0; i < n; ++i) {
-    if (weight_of(candidates[i], max) >= static_cast<double>(s.min_p)) candidates[kept++] = candidates[i];
-  }
-  if (is_sorted) sort_by_id(candidates, kept);
-  return kept;
 }
 
 // SplitMix64's finaliser (Steele, Lea, Flood 2014) over seed and counter: 53 uniform bits in [0, 1).
@@ -159,63 +76,190 @@ double uniform(uint64_t seed, uint64_t counter) {
   return static_cast<double>(z >> 11) * 0x1.0p-53;
 }
 
-int32_t draw(const Candidate* candidates, uint64_t n, float max, const emel_sampling& s) {
-  const double inverse = 1.0 / static_cast<double>(s.temperature);
-  const auto weight = [&](uint64_t i) {
-    return exponential((static_cast<double>(candidates[i].logit) - static_cast<double>(max)) * inverse);
-  };
-  double total = 0.0;
-  for (uint64_t i = 0; i < n; ++i) total += weight(i);
-  const double target = uniform(s.seed, s.position) * total;
-  double sum = 0.0;
-  int32_t last = candidates[0].id;
-  for (uint64_t i = 0; i < n; ++i) {
-    const double w = weight(i);
-    if (w == 0.0) continue;
-    sum += w;
-    last = candidates[i].id;
-    if (target < sum) break;
+// Counters of XTC's coin are those no draw has.
+double coin(const emel_sampling& s) { return uniform(s.seed, s.position ^ uint64_t{1} << 63); }
+
+void run_step(Candidates& c, const emel_sampling& s, uint32_t step, uint32_t* z) {
+  const uint64_t min_keep = s.min_keep;
+  switch (step) {
+    case EMEL_STEP_PENALTIES:
+      return penalize(c, s);
+    case EMEL_STEP_DRY:
+      return dry(c, s, z);
+    case EMEL_STEP_TOP_N_SIGMA:
+      return s.top_n_sigma > 0.0f ? top_n_sigma(c, s.top_n_sigma) : void();
+    case EMEL_STEP_TOP_K:
+      return s.top_k != 0 ? keep_best(c, c.logits, s.top_k) : void();
+    case EMEL_STEP_TYPICAL_P:
+      return s.typical_p < 1.0f ? typical_p(c, s.typical_p, min_keep) : void();
+    case EMEL_STEP_TOP_P:
+      return s.top_p < 1.0f ? top_p(c, s.top_p, min_keep) : void();
+    case EMEL_STEP_MIN_P:
+      return s.min_p > 0.0f ? min_p(c, s.min_p, min_keep) : void();
+    case EMEL_STEP_XTC:
+      return s.xtc_probability > 0.0f ? xtc(c, s, coin(s)) : void();
+    default:
+      if (s.dynatemp_range > 0.0f) return dynamic_temperature(c, s);
+      return s.temperature != 1.0f ? temperature(c, static_cast<double>(s.temperature)) : void();
   }
+}
+
+// All steps; of a greedy choice, those that change logits.
+void run_steps(Candidates& c, const emel_sampling& s, uint32_t* z) {
+  if (s.mirostat != 0 && s.temperature != 0.0f) {
+    temperature(c, static_cast<double>(s.temperature));
+    return s.mirostat == 1 ? mirostat_1(c, s.mirostat_mu, c.n) : mirostat_2(c, s.mirostat_mu);
+  }
+  for (uint32_t i = 0; i < s.n_steps && s.mirostat == 0; ++i) {
+    const uint32_t step = s.steps[i];
+    const bool changes_logits = step == EMEL_STEP_PENALTIES || step == EMEL_STEP_DRY;
+    if (changes_logits || s.temperature != 0.0f) run_step(c, s, step, z);
+  }
+}
+
+// The index of one candidate, drawn by weight; *share is its part of all weights.
+uint64_t draw(Candidates& c, double chance, double* share) {
+  const double total = weigh(c, largest(c));
+  const double target = chance * total;
+  double sum = 0.0;
+  uint64_t last = 0;
+  for (uint64_t b = 0; b < n_blocks_of(c.n); ++b) {
+    const float* weights = c.weights + b * kBlock;
+    const double end = sum + static_cast<double>(block_sum(weights));
+    if (end == sum || (target >= end && end < total)) {
+      sum = end;
+      continue;
+    }
+    for (uint64_t i = 0; i < kBlock; ++i) {
+      if (weights[i] == 0.0f) continue;
+      sum += static_cast<double>(weights[i]);
+      last = b * kBlock + i;
+      if (target < sum) break;
+    }
+    break;
+  }
+  *share = static_cast<double>(c.weights[last]) / total;
   return last;
 }
 
-bool in_range(const emel_sampling& s) {
-  return s.temperature > 0.0f && s.temperature <= 1e6f && s.top_p >= 0.0f && s.top_p <= 1.0f && s.min_p >= 0.0f &&
-         s.min_p <= 1.0f;
+struct Bounds {
+  const char* name;
+  float value;
+  float low;
+  float high;
+};
+
+emel_status check_numbers(const emel_sampling& s) {
+  const Bounds all[] = {
+      {"temperature", s.temperature, 0.0f, 1e6f},
+      {"dynatemp_range", s.dynatemp_range, 0.0f, 1e6f},
+      {"dynatemp_exponent", s.dynatemp_exponent, 0.0f, 1e6f},
+      {"top_n_sigma", s.top_n_sigma, -1.0f, 1e6f},
+      {"typical_p", s.typical_p, 0.0f, 1.0f},
+      {"top_p", s.top_p, 0.0f, 1.0f},
+      {"min_p", s.min_p, 0.0f, 1.0f},
+      {"xtc_probability", s.xtc_probability, 0.0f, 1.0f},
+      {"xtc_threshold", s.xtc_threshold, 0.0f, 1.0f},
+      {"repeat_penalty", s.repeat_penalty, 1e-6f, 1e6f},
+      {"presence_penalty", s.presence_penalty, -1e6f, 1e6f},
+      {"frequency_penalty", s.frequency_penalty, -1e6f, 1e6f},
+      {"dry_multiplier", s.dry_multiplier, 0.0f, 1e6f},
+      {"dry_base", s.dry_base, 0.0f, 1e6f},
+      {"mirostat_mu", s.mirostat_mu, -1e6f, 1e6f},
+      {"mirostat", static_cast<float>(s.mirostat), 0.0f, 2.0f},
+      {"n_steps", static_cast<float>(s.n_steps), 0.0f, static_cast<float>(EMEL_MAX_STEPS)},
+  };
+  for (const Bounds& each : all) {
+    if (each.value >= each.low && each.value <= each.high) continue;
+    return fail(EMEL_INVALID_ARGUMENT, "choose: %s is %g: allowed are %g to %g", each.name, static_cast<double>(each.value),
+                static_cast<double>(each.low), static_cast<double>(each.high));
+  }
+  return EMEL_OK;
 }
 
-bool all_finite(const float* logits, uint64_t n) {
-  uint32_t largest = 0;
-  for (uint64_t i = 0; i < n; ++i) {
-    uint32_t bits;
-    memcpy(&bits, logits + i, 4);
-    bits &= 0x7fffffffu;
-    largest = bits > largest ? bits : largest;
+emel_status check_lists(const emel_sampling& s, uint64_t n_vocab) {
+  const auto is_token = [n_vocab](int32_t token) { return token >= 0 && static_cast<uint64_t>(token) < n_vocab; };
+  if ((s.n_history != 0 && s.history == nullptr) || (s.n_biases != 0 && s.biases == nullptr) ||
+      (s.n_breakers != 0 && s.breakers == nullptr) || (s.n_breaker_tails != 0 && s.breaker_tails == nullptr) ||
+      s.n_history > kLargestHistory) {
+    return fail(EMEL_INVALID_ARGUMENT, "choose: a list is NULL, or the history is longer than 2^31 tokens");
   }
-  return largest < 0x7f800000u;
+  for (uint32_t i = 0; i < s.n_steps; ++i) {
+    if (s.steps[i] < 1 || s.steps[i] > EMEL_STEP_TEMPERATURE) {
+      return fail(EMEL_INVALID_ARGUMENT, "choose: step %u is %u (1 to %d)", i, s.steps[i], EMEL_STEP_TEMPERATURE);
+    }
+  }
+  for (uint64_t i = 0; i < s.n_history; ++i) {
+    if (is_token(s.history[i])) continue;
+    return fail(EMEL_INVALID_ARGUMENT, "choose: token %d of the history is outside the vocabulary", s.history[i]);
+  }
+  for (uint64_t i = 0; i < s.n_biases; ++i) {
+    const float bias = s.biases[i].bias;
+    if (is_token(s.biases[i].token) && (bias == kGone || (bias >= -kLargest && bias <= kLargest))) continue;
+    return fail(EMEL_INVALID_ARGUMENT, "choose: bias %g of token %d", static_cast<double>(bias), s.biases[i].token);
+  }
+  for (uint64_t i = 0; i < s.n_breakers; ++i) {
+    const emel_breaker& breaker = s.breakers[i];
+    const bool is_sorted = i == 0 || s.breakers[i - 1].head <= breaker.head;
+    if (is_sorted && uint64_t{breaker.tail} + breaker.n_tail <= s.n_breaker_tails) continue;
+    return fail(EMEL_INVALID_ARGUMENT, "choose: breaker %llu is out of order or of bounds",
+                static_cast<unsigned long long>(i));
+  }
+  return EMEL_OK;
 }
 
 }  // namespace
 }  // namespace emel
 
-uint64_t emel_sample_scratch(uint64_t n_vocab) { return n_vocab * sizeof(emel::Candidate); }
+uint64_t emel_choose_scratch(uint64_t n_vocab, uint64_t n_history) { return emel::scratch_bytes(n_vocab, n_history); }
 
-emel_status emel_sample(const float* logits, uint64_t n_vocab, const emel_sampling* sampling, void* scratch,
-                        uint64_t scratch_bytes, int32_t* token) {
-  if (logits == nullptr || sampling == nullptr || scratch == nullptr || token == nullptr || n_vocab == 0 ||
-      n_vocab > INT32_MAX || scratch_bytes < emel_sample_scratch(n_vocab)) {
-    return emel::fail(EMEL_INVALID_ARGUMENT, "sample: a required pointer is NULL or the scratch is too small");
+emel_status emel_choose(const float* logits, uint64_t n_vocab, const emel_sampling* sampling, void* scratch,
+                        uint64_t n_scratch_bytes, emel_choice* choice) {
+  if (logits == nullptr || sampling == nullptr || scratch == nullptr || choice == nullptr || n_vocab == 0 ||
+      n_vocab > INT32_MAX || n_scratch_bytes < emel::scratch_bytes(n_vocab, sampling->n_history)) {
+    return emel::fail(EMEL_INVALID_ARGUMENT, "choose: a required pointer is NULL or the scratch is too small");
   }
-  if (!emel::in_range(*sampling)) {
-    return emel::fail(EMEL_INVALID_ARGUMENT,
-                      "sample: temperature %g (0 to 1e6, not 0), top_p %g (0 to 1), min_p %g (0 to 1)",
-                      static_cast<double>(sampling->temperature), static_cast<double>(sampling->top_p),
-                      static_cast<double>(sampling->min_p));
-  }
-  if (!emel::all_finite(logits, n_vocab)) return emel::fail(EMEL_INVALID_ARGUMENT, "sample: logits are not finite");
+  emel_status status = emel::check_numbers(*sampling);
+  if (status == EMEL_OK) status = emel::check_lists(*sampling, n_vocab);
+  if (status != EMEL_OK) return status;
   const emel::FloatEnvironment environment;
-  auto* candidates = static_cast<emel::Candidate*>(scratch);
-  const uint64_t kept = emel::keep(logits, n_vocab, *sampling, candidates);
-  *token = emel::draw(candidates, kept, emel::largest_of(logits, n_vocab), *sampling);
+  emel::Candidates c = emel::place(scratch, n_vocab);
+  if (!emel::load_logits(c, logits)) return emel::fail(EMEL_INVALID_ARGUMENT, "choose: logits are not finite");
+  if (sampling->allowed != nullptr) emel::rule_out(c, sampling->allowed);
+  emel::add_biases(c, *sampling);
+  if (emel::largest(c) == emel::kGone) return emel::fail(EMEL_INVALID_ARGUMENT, "choose: every token is ruled out");
+  emel::run_steps(c, *sampling, c.work + emel::padded(n_vocab));
+  double share = 1.0;
+  const uint64_t chosen = sampling->temperature == 0.0f
+                              ? emel::best(c)
+                              : emel::draw(c, emel::uniform(sampling->seed, sampling->position), &share);
+  *choice = {c.id(chosen), static_cast<float>(-emel::logarithm(share) / emel::kLn2)};
+  return EMEL_OK;
+}
+
+emel_status emel_logprobs(const float* logits, uint64_t n_vocab, int32_t token, uint64_t n_top, void* scratch,
+                          uint64_t n_scratch_bytes, int32_t* ids, double* logprobs) {
+  if (logits == nullptr || scratch == nullptr || ids == nullptr || logprobs == nullptr || n_vocab == 0 ||
+      n_vocab > INT32_MAX || n_scratch_bytes < emel::scratch_bytes(n_vocab, 0)) {
+    return emel::fail(EMEL_INVALID_ARGUMENT, "logprobs: a required pointer is NULL or the scratch is too small");
+  }
+  if (token < 0 || static_cast<uint64_t>(token) >= n_vocab || n_top > EMEL_MAX_TOP_LOGPROBS || n_top > n_vocab) {
+    return emel::fail(EMEL_INVALID_ARGUMENT, "logprobs: token %d of %llu, the top %llu of at most %d", token,
+                      static_cast<unsigned long long>(n_vocab), static_cast<unsigned long long>(n_top),
+                      EMEL_MAX_TOP_LOGPROBS);
+  }
+  const emel::FloatEnvironment environment;
+  emel::Candidates c = emel::place(scratch, n_vocab);
+  if (!emel::load_logits(c, logits)) return emel::fail(EMEL_INVALID_ARGUMENT, "logprobs: logits are not finite");
+  const float max = emel::largest(c);
+  const double normalizer = static_cast<double>(max) + emel::logarithm(emel::weigh(c, max));
+  emel::Ranked ranked[EMEL_MAX_TOP_LOGPROBS];
+  const uint64_t n = n_top == 0 ? 0 : emel::rank_best(c, n_top, ranked);
+  ids[0] = token;
+  logprobs[0] = static_cast<double>(logits[token]) - normalizer;
+  for (uint64_t i = 0; i < n; ++i) {
+    ids[i + 1] = ranked[i].id;
+    logprobs[i + 1] = static_cast<double>(ranked[i].logit) - normalizer;
+  }
   return EMEL_OK;
 }

@@ -23,6 +23,8 @@ KV_BLOCK = 16  # tokens in a block of the KV cache
 ATTENTION_CHUNK = 256  # keys in a chunk of attention
 ALIGNMENT = 64  # of arena offsets and packed matrices, in bytes
 MAX_PARTS = 4  # matrices in one MATMUL
+MAX_STEPS = 16  # of a sampling chain
+MAX_TOP_LOGPROBS = 20
 
 
 class Isa(IntEnum):
@@ -34,6 +36,20 @@ class Isa(IntEnum):
     AVX512_VNNI = 3
     NEON_DOT = 4
     NEON_I8MM = 5
+
+
+class Step(IntEnum):
+    """Steps of the sampling chain."""
+
+    PENALTIES = 1
+    DRY = 2
+    TOP_N_SIGMA = 3
+    TOP_K = 4
+    TYPICAL_P = 5
+    TOP_P = 6
+    MIN_P = 7
+    XTC = 8
+    TEMPERATURE = 9
 
 
 class OpKind(IntEnum):
@@ -200,17 +216,63 @@ class Yarn(Structure):
     )
 
 
+class LogitBias(Structure):
+    """What is added to a token's logit; -inf: never."""
+
+    _fields_ = (("token", c_int32), ("bias", c_float))
+
+
+class Breaker(Structure):
+    """Tokens that DRY sees no repetition across: the head and a range of tails."""
+
+    _fields_ = (("head", c_int32), ("tail", c_uint32), ("n_tail", c_uint32))
+
+
 class Sampling(Structure):
-    """Parameters of one draw."""
+    """Parameters of one choice."""
 
     _fields_ = (
-        ("temperature", c_float),
-        ("top_p", c_float),
-        ("min_p", c_float),
-        ("top_k", c_uint32),
         ("seed", c_uint64),
         ("position", c_uint64),
+        ("allowed", c_void_p),
+        ("biases", c_void_p),
+        ("n_biases", c_uint64),
+        ("history", c_void_p),
+        ("n_history", c_uint64),
+        ("breakers", c_void_p),
+        ("n_breakers", c_uint64),
+        ("breaker_tails", c_void_p),
+        ("n_breaker_tails", c_uint64),
+        ("temperature", c_float),
+        ("dynatemp_range", c_float),
+        ("dynatemp_exponent", c_float),
+        ("top_n_sigma", c_float),
+        ("typical_p", c_float),
+        ("top_p", c_float),
+        ("min_p", c_float),
+        ("xtc_probability", c_float),
+        ("xtc_threshold", c_float),
+        ("repeat_penalty", c_float),
+        ("presence_penalty", c_float),
+        ("frequency_penalty", c_float),
+        ("dry_multiplier", c_float),
+        ("dry_base", c_float),
+        ("mirostat_mu", c_float),
+        ("mirostat", c_uint32),
+        ("top_k", c_uint32),
+        ("min_keep", c_uint32),
+        ("repeat_last_n", c_int32),
+        ("dry_penalty_last_n", c_int32),
+        ("dry_allowed_length", c_uint32),
+        ("n_steps", c_uint32),
+        ("steps", c_uint32 * MAX_STEPS),
     )
+
+
+class Choice(Structure):
+    """A chosen token and its surprise in bits."""
+
+    _fields_ = (("token", c_int32), ("surprise", c_float))
 
 
 Prototype = tuple[Any, tuple[Any, ...]]
@@ -240,8 +302,9 @@ PROTOTYPES: Mapping[str, Prototype] = {
     "emel_rope_frequencies": (c_int32, (c_double, c_uint32, c_void_p)),
     "emel_rope_yarn": (c_int32, (POINTER(Yarn), c_void_p, POINTER(c_double))),
     "emel_rope_long_magnitude": (c_int32, (c_double, c_double, POINTER(c_double))),
-    "emel_sample_scratch": (c_uint64, (c_uint64,)),
-    "emel_sample": (c_int32, (c_void_p, c_uint64, POINTER(Sampling), c_void_p, c_uint64, POINTER(c_int32))),
+    "emel_choose_scratch": (c_uint64, (c_uint64, c_uint64)),
+    "emel_choose": (c_int32, (c_void_p, c_uint64, POINTER(Sampling), c_void_p, c_uint64, POINTER(Choice))),
+    "emel_logprobs": (c_int32, (c_void_p, c_uint64, c_int32, c_uint64, c_void_p, c_uint64, c_void_p, c_void_p)),
 }
 
 # What only measuring needs is declared by its wrapper, on first use.

@@ -14,7 +14,10 @@ HEADER = re.sub(
     r"/\*.*?\*/", "", (Path(__file__).parents[3] / "native/include/emel.h").read_text(encoding="utf-8"), flags=re.DOTALL
 )
 OUTSIDE = (
-    HEADER.partition("emel_sample(")[0] + "emel_sample(" + HEADER.partition("emel_sample(")[2].partition(";")[0] + ";"
+    HEADER.partition("emel_logprobs(")[0]
+    + "emel_logprobs("
+    + HEADER.partition("emel_logprobs(")[2].partition(";")[0]
+    + ";"
 )
 ROOFLINE = HEADER.partition("EMEL_ROOF_COUNT")[2].partition(";")[2].partition(";")[0] + ";"
 
@@ -26,7 +29,10 @@ STRUCTS = {
     "emel_counters": abi.Counters,
     "emel_batch": abi.Batch,
     "emel_yarn": abi.Yarn,
+    "emel_logit_bias": abi.LogitBias,
+    "emel_breaker": abi.Breaker,
     "emel_sampling": abi.Sampling,
+    "emel_choice": abi.Choice,
 }
 SCALARS = {
     "uint32_t": ctypes.c_uint32,
@@ -36,7 +42,7 @@ SCALARS = {
     "float": ctypes.c_float,
     "double": ctypes.c_double,
 }
-LENGTHS = {"EMEL_OP_COUNT": abi.OP_COUNT}
+LENGTHS = {"EMEL_OP_COUNT": abi.OP_COUNT, "EMEL_MAX_STEPS": abi.MAX_STEPS}
 
 
 def header_fields(struct: str) -> list[tuple[str, int]]:
@@ -83,6 +89,8 @@ def test_constants_equal_the_header() -> None:
     assert header_constant("EMEL_KV_BLOCK") == abi.KV_BLOCK
     assert header_constant("EMEL_ATTENTION_CHUNK") == abi.ATTENTION_CHUNK
     assert header_constant("EMEL_OP_COUNT") == abi.OP_COUNT
+    assert header_constant("EMEL_MAX_STEPS") == abi.MAX_STEPS
+    assert header_constant("EMEL_MAX_TOP_LOGPROBS") == abi.MAX_TOP_LOGPROBS
 
 
 def test_enumerations_equal_the_header() -> None:
@@ -95,6 +103,8 @@ def test_enumerations_equal_the_header() -> None:
     roofs = dict(re.findall(r"EMEL_ROOF_(\w+) = (\d+)", HEADER))
     roofs.pop("COUNT")
     assert {name: int(value) for name, value in roofs.items()} == {roof.name: int(roof) for roof in abi.Roof}
+    steps = dict(re.findall(r"EMEL_STEP_(\w+) = (\d+)", HEADER))
+    assert {name: int(value) for name, value in steps.items()} == {step.name: int(step) for step in abi.Step}
     flags = dict(re.findall(r"#define EMEL_FLAG_(\w+) (\d+)u", HEADER))
     assert {name: int(value) for name, value in flags.items()} == {flag.name: int(flag) for flag in abi.OpFlag}
 

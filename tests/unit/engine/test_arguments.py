@@ -19,6 +19,7 @@ from emel.engine.arguments import (
     checked_whole,
 )
 from emel.errors import RequestError
+from emel.text.sampling import SamplingParams
 
 
 @given(st.integers())
@@ -56,9 +57,7 @@ def test_texts_may_be_bytes() -> None:
 
 def test_sampling_without_keywords_is_the_defaults() -> None:
     params, stops = checked_sampling({})
-    assert params.effective() == {
-        "temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "seed": None, "max_tokens": None,
-    }  # fmt: skip
+    assert params == SamplingParams()
     assert stops == ()
     assert checked_sampling({"stop": None})[1] == ()
     assert checked_sampling({"stop": "ab"})[1] == ("ab",)

@@ -18,6 +18,32 @@ def test_sampling_defaults_are_the_published_ones() -> None:
         "min_p": 0.05,
         "seed": None,
         "max_tokens": None,
+        "dynatemp_range": 0.0,
+        "dynatemp_exponent": 1.0,
+        "typical_p": 1.0,
+        "top_n_sigma": -1.0,
+        "xtc_probability": 0.0,
+        "xtc_threshold": 0.1,
+        "min_keep": 0,
+        "repeat_penalty": 1.0,
+        "repeat_last_n": 64,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "dry_multiplier": 0.0,
+        "dry_base": 1.75,
+        "dry_allowed_length": 2,
+        "dry_penalty_last_n": 64,
+        "dry_sequence_breakers": ["\n", ":", '"', "*"],
+        "mirostat": 0,
+        "mirostat_tau": 5.0,
+        "mirostat_eta": 0.1,
+        "samplers": ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"],
+        "logit_bias": [],
+        "ignore_eos": False,
+        "stop_token_ids": [],
+        "min_tokens": 0,
+        "n": 1,
+        "logprobs": None,
     }
 
 
@@ -50,7 +76,7 @@ def test_sampling_names_field_value_and_range(name: str, value: Any, allowed: st
     with pytest.raises(SamplingError, match=rf"\A{name} is .*: allowed are {allowed}") as caught:
         SamplingParams(**{name: value})
     assert caught.value.name == name
-    assert repr(value) in str(caught.value)
+    assert repr(value)[:120] in str(caught.value)
 
 
 @pytest.mark.parametrize(
