@@ -43,6 +43,11 @@ class TensorInfo:
         return prod(self.shape[:-1])
 
     @property
+    def n_values(self) -> int:
+        """Values of all rows."""
+        return self.rows * self.cols
+
+    @property
     def end(self) -> int:
         """The byte after the last one."""
         return self.offset + self.n_bytes

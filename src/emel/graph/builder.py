@@ -35,7 +35,7 @@ from emel.graph.ops import (
     Value,
     Weight,
 )
-from emel.graph.state_ops import ShortConv
+from emel.graph.state_ops import ShortConv, aligned_state_width
 from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:
@@ -356,7 +356,7 @@ class GraphBuilder(ExpertBuilder, EncoderBuilder):
         )
         self._operations.append(operation)
         self._n_state_layers += 1
-        self._state_width = max(self._state_width, operation.state_width)
+        self._state_width = max(self._state_width, aligned_state_width(operation.state_width))
         return operation.out
 
     def argmax(self, logits: Value) -> None:

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from emel.graph.ops import Value, Weight
 
 
+def aligned_state_width(n: int) -> int:
+    """Float32 values of a slot that holds n of them: slots begin at 64 bytes (emel_batch.state)."""
+    return -(-n // 16) * 16
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortConv(Operation):
     """Gated short convolution over the tokens of a sequence (LFM2, https://arxiv.org/abs/2511.23404).

@@ -85,9 +85,9 @@ class Decoder:
         gate, up = self.linear(h, f"{block}ffn_gate"), self.linear(h, f"{block}ffn_up")
         return self.linear(self.builder.gated(gate, up, activation), f"{block}ffn_down")
 
-    def finish(self, x: Value, *, scale: float = 1.0, cap: float = 0.0) -> Graph:
+    def finish(self, x: Value, *, scale: float = 1.0, cap: float = 0.0, norm: str = "output_norm") -> Graph:
         """The last norm, logits (times `scale`, soft-capped) by the output matrix or the embedding, and their best."""
-        h = self.norm(x, "output_norm")
+        h = self.norm(x, norm)
         output = "output.weight" if "output.weight" in self._tensors else "token_embd.weight"
         self.builder.argmax(self.builder.logits(h, self.weights.matrix(output), scale=scale, cap=cap))
         return self.builder.finish()

@@ -38,7 +38,7 @@ def estimate_memory(description: ModelDescription, capacity: Capacity) -> Memory
     """
     architecture, parameters, tensors = description.architecture, description.parameters, description.tensors
     expected = architecture.expected_tensors(parameters)
-    vectors = [(TensorType.F32, info.cols) for info in present(expected, tensors, Role.VECTOR)]
+    vectors = [(TensorType.F32, info.n_values) for info in present(expected, tensors, Role.VECTOR)]
     derived = [
         (each.stored_type, each.n)
         for each in architecture.derived_vectors(parameters, description.file, parameters.n_ctx)

@@ -44,6 +44,16 @@ class Geometry:
         """Layers that keep keys and values."""
         return sum(n > 0 for n in self.n_kv_heads)
 
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of a sequence's recurrent state; 0: its keys and values are all it keeps."""
+        return 0
+
+    @property
+    def embedding_width(self) -> int:
+        """Values of a text's embedding, for an encoder; 0: the model has logits."""
+        return 0
+
     def heads_of(self, layer: int) -> Heads:
         """Attention geometry of a layer."""
         return Heads(self.n_heads, self.n_kv_heads[layer], self.head_dim)

@@ -4,7 +4,8 @@ Pre-norm blocks of grouped-query attention with RoPE and a SwiGLU feed-forward; 
 of this architecture hold attn_q and attn_k permuted so that RoPE pairs adjacent dimensions. SmolLM, TinyLlama, Mistral
 and others use it too. What differs between files: tied or own output matrix, biases, a sliding window over every layer
 (Mistral 7B 0.1, https://arxiv.org/abs/2310.06825), per-frequency factors (rope_freqs.weight, Llama 3.1), scaled
-positions. What the other architectures' headers say differs from llama differs from this file.
+positions, a mixture of experts as feed-forward (Mixtral, https://arxiv.org/abs/2401.04088), whose weights sum up to 1
+for each token. What the other architectures' headers say differs from llama differs from this file.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from emel.graph.ops import Pairing
 from emel.model.decoder import Decoder
 from emel.model.decoder_tensors import Bias, attention_tensors, feed_forward_tensors, norm_tensors, outer_tensors
-from emel.model.errors import ModelError
+from emel.model.experts import Experts, expert_tensors, mixture, read_experts
 from emel.model.geometry import Geometry, read_geometry
 from emel.model.parameters import non_negative_int
 from emel.model.rope import frequency_vector
@@ -37,14 +38,18 @@ class Parameters(Geometry):
     """The hyperparameters of one file."""
 
     window: int  # keys a token sees, its own included; 0: all
+    experts: Experts | None  # None: feed-forwards are dense
 
 
 def read_parameters(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> Parameters:
     """From the metadata, and the vocabulary size from the embedding; MetadataError or ModelError name the key."""
+    geometry = read_geometry(metadata, tensors, NAME)
+    experts = None
     if metadata.get_int(f"{NAME}.expert_count", 0):
-        raise ModelError(f"this {NAME} file is a mixture of experts ('{NAME}.expert_count'): EMEL cannot run it yet")
+        experts = read_experts(metadata, NAME, d_model=geometry.d_model, d_ff=geometry.d_ff[0], is_normalized=True)
     return Parameters(
-        **read_geometry(metadata, tensors, NAME).as_fields(),
+        **geometry.as_fields(),
+        experts=experts,
         window=non_negative_int(metadata, f"{NAME}.attention.sliding_window", 0),
     )
 
@@ -55,7 +60,10 @@ def expected_tensors(p: Parameters) -> list[ExpectedTensor]:
     for layer in range(p.n_layers):
         tensors += norm_tensors(p, layer, "attn_norm", "ffn_norm")
         tensors += attention_tensors(p, layer, bias=Bias.OPTIONAL, output_bias=Bias.OPTIONAL)
-        tensors += feed_forward_tensors(p, layer, bias=Bias.OPTIONAL)
+        if p.experts is None:
+            tensors += feed_forward_tensors(p, layer, bias=Bias.OPTIONAL)
+        else:
+            tensors += expert_tensors(p, p.experts, layer)
     return tensors
 
 
@@ -78,5 +86,5 @@ def build(p: Parameters, tensors: Mapping[str, TensorInfo]) -> Graph:
         x, a = decoder.wanted_rows(layer, x, a)
         x = builder.add(x, decoder.linear(a, f"{block}attn_output"))
         h = decoder.norm(x, f"{block}ffn_norm")
-        x = builder.add(x, decoder.feed_forward(h, block))
+        x = builder.add(x, mixture(decoder, h, block, p.experts) if p.experts else decoder.feed_forward(h, block))
     return decoder.finish(x)

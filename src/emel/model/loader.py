@@ -221,7 +221,7 @@ def _pack(description: ModelDescription, pool: LanePool, n_ctx: int | None) -> P
     derived = architecture.derived_vectors(parameters, file, min(n_ctx or parameters.n_ctx, parameters.n_ctx))
     with file.open_reader(tensors) as reader:
         vectors = [
-            Vector(info.name, info.type, info.cols, reader.read(info.name))
+            Vector(info.name, info.type, info.n_values, reader.read(info.name))
             for info in present(expected, tensors, Role.VECTOR)
         ]
         return pack(pool, matrices, [*vectors, *derived], reader.read_into)

@@ -18,12 +18,19 @@ if TYPE_CHECKING:
 _MODULES = {
     "gemma2": "emel.model.gemma2",
     "gemma3": "emel.model.gemma3",
+    "gpt-oss": "emel.model.gpt_oss",
     "granite": "emel.model.granite",
+    "granitemoe": "emel.model.granitemoe",
+    "lfm2": "emel.model.lfm2",
+    "lfm2moe": "emel.model.lfm2moe",
     "llama": "emel.model.llama",
     "olmo2": "emel.model.olmo2",
+    "olmoe": "emel.model.olmoe",
     "phi3": "emel.model.phi3",
     "qwen2": "emel.model.qwen2",
+    "qwen2moe": "emel.model.qwen2moe",
     "qwen3": "emel.model.qwen3",
+    "qwen3moe": "emel.model.qwen3moe",
     "smollm3": "emel.model.smollm3",
 }
 KNOWN = tuple(sorted(_MODULES))
@@ -39,6 +46,14 @@ class Parameters(Protocol):
     @property
     def n_kv_layers(self) -> int:
         """Layers that keep keys and values."""
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of a sequence's recurrent state, a slot of emel.memory.recurrent; 0: there is none."""
+
+    @property
+    def embedding_width(self) -> int:
+        """Values of a text's embedding, for an encoder; 0: the model has logits."""
 
     @property
     def d_model(self) -> int:

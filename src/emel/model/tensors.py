@@ -59,7 +59,7 @@ def check_tensors(expected: Sequence[ExpectedTensor], found: Mapping[str, Tensor
         )
     for name, info in found.items():
         wanted = by_name[name]
-        if info.shape != wanted.shape:
+        if info.cols != wanted.shape[-1] or _without_ones(info.shape) != _without_ones(wanted.shape):
             raise ModelError(f"tensor {name!r} has shape {info.shape}: the metadata asks for {wanted.shape}")
         try:
             check_packable(name, info.type)
@@ -86,6 +86,11 @@ def split_rows(info: TensorInfo, parts: Mapping[str, int]) -> list[TensorInfo]:
         tensors.append(replace(info, name=name, shape=(rows, info.cols), offset=offset, n_bytes=rows * row_bytes))
         offset += rows * row_bytes
     return tensors
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Writers differ in whether they keep dimensions of one."""
+    return tuple(size for size in shape if size != 1)
 
 
 def _some(names: list[str], noun: str) -> str:

@@ -96,7 +96,8 @@ def test_llama_names_a_missing_key(tmp_path: Path, key: str) -> None:
         ({"rope__dimension_count": 31}, "'llama.rope.dimension_count' is 31: an even number up to 32 is needed"),
         ({"rope__dimension_count": 34}, "'llama.rope.dimension_count' is 34"),
         ({"rope__scaling__type": "su"}, "'llama.rope.scaling.type' is 'su': EMEL knows 'none', 'linear', 'yarn'"),
-        ({"expert_count": 8}, r"mixture of experts \('llama.expert_count'\): EMEL cannot run it yet"),
+        ({"expert_count": 8, "expert_used_count": 9}, "'llama.expert_used_count' is 9: 1 to 8 are allowed"),
+        ({"expert_count": 1025}, "'llama.expert_count' is 1025: 1 to 1024 are allowed"),
     ],
 )
 def test_llama_refuses_what_it_cannot_run(tmp_path: Path, keys: dict[str, object], message: str) -> None:

@@ -1,0 +1,85 @@
+"""granitemoe: the mixtures of experts of Granite 3 and 4 (https://huggingface.co/ibm-granite/granite-3.1-3b-a800m-base).
+
+Different from granite: every feed-forward is a mixture of experts, whose weights sum up to 1 for each token, and there
+may be a shared expert that all tokens go through (https://arxiv.org/abs/2401.06066).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emel.graph.ops import Pairing
+from emel.model.decoder import Decoder
+from emel.model.decoder_tensors import attention_tensors, norm_tensors, outer_tensors
+from emel.model.experts import Experts, expert_tensors, mixture, read_experts, shared_expert, shared_expert_tensors
+from emel.model.geometry import Geometry, read_geometry
+from emel.model.multipliers import Multipliers, read_multipliers
+from emel.model.rope import frequency_vector
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from emel.gguf import GgufFile, Metadata, TensorInfo
+    from emel.graph.ops import Graph
+    from emel.kernel.packing import Vector
+    from emel.model.tensors import ExpectedTensor
+
+NAME = "granitemoe"
+PAIRING = Pairing.ADJACENT
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters(Geometry):
+    """The hyperparameters of one file."""
+
+    multipliers: Multipliers
+    has_positions: bool
+    experts: Experts
+
+
+def read_parameters(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> Parameters:
+    """From the metadata, and the vocabulary size from the embedding; MetadataError or ModelError name the key."""
+    geometry = read_geometry(metadata, tensors, NAME)
+    return Parameters(
+        **geometry.as_fields(),
+        multipliers=read_multipliers(metadata, NAME, geometry.head_dim),
+        has_positions=metadata.get_bool(f"{NAME}.rope.scaling.finetuned", True),
+        experts=read_experts(metadata, NAME, d_model=geometry.d_model, d_ff=geometry.d_ff[0], is_normalized=True),
+    )
+
+
+def expected_tensors(p: Parameters) -> list[ExpectedTensor]:
+    """Every tensor a file may have, with its shape."""
+    tensors = outer_tensors(p)
+    for layer in range(p.n_layers):
+        tensors += norm_tensors(p, layer, "attn_norm", "ffn_norm")
+        tensors += attention_tensors(p, layer)
+        tensors += expert_tensors(p, p.experts, layer)
+        tensors += shared_expert_tensors(p, p.experts, layer)
+    return tensors
+
+
+def derived_vectors(p: Parameters, file: GgufFile, n_ctx: int) -> list[Vector]:
+    """What is computed at load: the inverse frequencies of RoPE, (n_rot / 2,) float64."""
+    return [frequency_vector(p.rope, file, n_ctx)]
+
+
+def build(p: Parameters, tensors: Mapping[str, TensorInfo]) -> Graph:
+    """The graph."""
+    decoder = Decoder(p, tensors)
+    builder, times = decoder.builder, p.multipliers
+    table = decoder.rope_table(p.rope) if p.has_positions else None
+    x = decoder.embed(scale=times.embedding)
+    for layer, block in decoder.layers():
+        heads = p.heads_of(layer)
+        q, k, v = decoder.qkv(decoder.norm(x, f"{block}attn_norm"), block)
+        q = builder.rope_store(q, k, v, table, pairing=PAIRING, heads=heads)
+        a = builder.attention(q, scale=times.scores, heads=heads)
+        x, a = decoder.wanted_rows(layer, x, a)
+        x = builder.add(x, decoder.linear(a, f"{block}attn_output"), scale=times.residual)
+        h = decoder.norm(x, f"{block}ffn_norm")
+        x = builder.add(x, mixture(decoder, h, block, p.experts), scale=times.residual)
+        if p.experts.d_ff_shared:
+            x = builder.add(x, shared_expert(decoder, h, block), scale=times.residual)
+    return decoder.finish(x, scale=times.logits)

@@ -1,0 +1,92 @@
+"""qwen2moe: the mixtures of experts of Qwen 1.5 and 2 (https://arxiv.org/abs/2407.10671, section 2.2.2).
+
+Different from qwen2: every feed-forward is a mixture of experts, with weights that are the experts' shares of all of
+them, and a shared expert, scaled by a gate of its own (the sigmoid of one value a token).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emel.graph.ops import Pairing
+from emel.model.decoder import Decoder
+from emel.model.decoder_tensors import Bias, attention_tensors, norm_tensors, outer_tensors
+from emel.model.experts import Experts, expert_tensors, mixture, read_experts, shared_expert, shared_expert_tensors
+from emel.model.geometry import Geometry, read_geometry
+from emel.model.rope import frequency_vector
+from emel.model.tensors import matrix
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from emel.gguf import GgufFile, Metadata, TensorInfo
+    from emel.graph.ops import Graph
+    from emel.kernel.packing import Vector
+    from emel.model.tensors import ExpectedTensor
+
+NAME = "qwen2moe"
+PAIRING = Pairing.HALVES
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters(Geometry):
+    """The hyperparameters of one file."""
+
+    experts: Experts
+
+
+def read_parameters(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> Parameters:
+    """From the metadata, and the vocabulary size from the embedding; MetadataError or ModelError name the key.
+
+    Without their own keys an expert has its share of the feed-forward's width, and the shared one all of it.
+    """
+    geometry = read_geometry(metadata, tensors, NAME)
+    d_ff = geometry.d_ff[0]
+    n_used = metadata.get_int(f"{NAME}.expert_used_count")
+    experts = read_experts(
+        metadata,
+        NAME,
+        d_model=geometry.d_model,
+        d_ff=d_ff // max(n_used, 1),
+        d_ff_shared=d_ff,
+        is_normalized=False,
+    )
+    return Parameters(**geometry.as_fields(), experts=experts)
+
+
+def expected_tensors(p: Parameters) -> list[ExpectedTensor]:
+    """Every tensor a file may have, with its shape."""
+    tensors = outer_tensors(p)
+    for layer in range(p.n_layers):
+        tensors += norm_tensors(p, layer, "attn_norm", "ffn_norm")
+        tensors += attention_tensors(p, layer, bias=Bias.REQUIRED)
+        tensors += expert_tensors(p, p.experts, layer)
+        tensors += shared_expert_tensors(p, p.experts, layer)
+        tensors.append(matrix(f"blk.{layer}.ffn_gate_inp_shexp.weight", 1, p.d_model))
+    return tensors
+
+
+def derived_vectors(p: Parameters, file: GgufFile, n_ctx: int) -> list[Vector]:
+    """What is computed at load: the inverse frequencies of RoPE, (n_rot / 2,) float64."""
+    return [frequency_vector(p.rope, file, n_ctx)]
+
+
+def build(p: Parameters, tensors: Mapping[str, TensorInfo]) -> Graph:
+    """The graph."""
+    decoder = Decoder(p, tensors)
+    builder = decoder.builder
+    table = decoder.rope_table(p.rope)
+    x = decoder.embed()
+    for layer, block in decoder.layers():
+        heads = p.heads_of(layer)
+        q, k, v = decoder.qkv(decoder.norm(x, f"{block}attn_norm"), block)
+        q = builder.rope_store(q, k, v, table, pairing=PAIRING, heads=heads)
+        a = builder.attention(q, scale=p.head_dim**-0.5, heads=heads)
+        x, a = decoder.wanted_rows(layer, x, a)
+        x = builder.add(x, decoder.linear(a, f"{block}attn_output"))
+        h = decoder.norm(x, f"{block}ffn_norm")
+        gate = decoder.linear(h, f"{block}ffn_gate_inp_shexp")
+        x = builder.add(x, mixture(decoder, h, block, p.experts))
+        x = builder.add(x, shared_expert(decoder, h, block), gate=gate)
+    return decoder.finish(x)
