@@ -427,57 +427,6 @@ enum {
 EMEL_API emel_status emel_roofline(emel_pool* pool, int32_t isa, uint32_t kind, void* memory, uint64_t n_bytes,
                                    double seconds, double* result);
 
-/* ---- text ---------------------------------------------------------------------------------- */
-
-/* GGUF token types. */
-enum {
-  EMEL_TOKEN_NORMAL = 1,
-  EMEL_TOKEN_UNKNOWN = 2,
-  EMEL_TOKEN_CONTROL = 3,
-  EMEL_TOKEN_USER_DEFINED = 4,
-  EMEL_TOKEN_UNUSED = 5,
-  EMEL_TOKEN_BYTE = 6
-};
-
-/* Byte-level BPE (native/src/text/bpe.h). The arrays are GGUF's own encoding: strings, each an unsigned 64-bit
- * length and its bytes. Everything is copied. Merges whose parts or whole are no tokens are left out. Bytes that the
- * vocabulary has no token for are left out of encodings (as by the tokenizers such vocabularies were trained with). */
-typedef struct emel_bpe emel_bpe;
-typedef struct emel_bpe_desc {
-  const uint8_t* tokens;
-  uint64_t tokens_bytes;
-  uint64_t n_tokens;
-  const int32_t* types; /* (n_tokens,) or NULL: all normal */
-  const uint8_t* merges; /* "left right", in order of rank */
-  uint64_t merges_bytes;
-  uint64_t n_merges;
-  uint32_t ignore_merges; /* not 0: a word that is a token is that token, whatever the merges say */
-  uint32_t reserved;
-} emel_bpe_desc;
-
-EMEL_API emel_status emel_bpe_create(const emel_bpe_desc* desc, emel_bpe** out);
-EMEL_API void emel_bpe_destroy(emel_bpe* bpe);
-/* Encodes words, given by the ascending offsets of their ends, the last being n_bytes. Any bytes are allowed; no
- * control token results. Needs capacity >= n_bytes. Safe from many threads at once. */
-EMEL_API emel_status emel_bpe_encode(const emel_bpe* bpe, const uint8_t* text, uint64_t n_bytes,
-                                     const uint64_t* word_ends, uint64_t n_words, int32_t* ids, uint64_t capacity,
-                                     uint64_t* n_ids);
-/* The bytes of ids, one after the other. With out NULL, n_bytes is set to room enough for them. */
-EMEL_API emel_status emel_bpe_decode(const emel_bpe* bpe, const int32_t* ids, uint64_t n_ids, uint8_t* out,
-                                     uint64_t capacity, uint64_t* n_bytes);
-/* The id of the token with exactly this text as it stands in the file, or -1. */
-EMEL_API int32_t emel_bpe_find(const emel_bpe* bpe, const uint8_t* text, uint64_t n_bytes);
-/* The ids whose type's bit is set in type_mask, ascending; n_ids counts them all, capacity bounds what is written. */
-EMEL_API emel_status emel_bpe_ids_of_types(const emel_bpe* bpe, uint32_t type_mask, int32_t* ids, uint64_t capacity,
-                                           uint64_t* n_ids);
-
-/* Walks count strings of GGUF's encoding (a uint64 length, then that many bytes) in data. On success consumed is
- * their size in bytes and offsets (unless NULL) gets count + 1 entries: where each string's length field lies, then
- * consumed. EMEL_OUT_OF_BOUNDS when they do not fit n_bytes: n_scanned is the index of the first string that does
- * not, consumed its position. Allocates nothing. */
-EMEL_API emel_status emel_strings_scan(const void* data, uint64_t n_bytes, uint64_t count, uint64_t* consumed,
-                                       uint64_t* n_scanned, uint64_t* offsets);
-
 #ifdef __cplusplus
 }
 #endif

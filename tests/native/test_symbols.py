@@ -16,7 +16,7 @@ from native.elf import DYNSYM, GLOBAL, LOCAL, UNIQUE, WEAK, Elf, Symbol
 if TYPE_CHECKING:
     from pathlib import Path
 
-HEADER = (ROOT / "native/include/emel.h").read_text(encoding="utf-8")
+HEADER = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "native/include").glob("*.h")))
 KERNEL_TABLE = re.compile(r"_ZN4emel\d+kKernels\w+E")
 # What clang may call for copies and fills of its own making. No mathematics: a library's rounding is not ours.
 MEMORY_FUNCTIONS = {"memcpy", "memmove", "memset", "memcmp"}

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/error.h"
-#include "emel.h"
+#include "emel_text.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-"""ctypes declarations of the string-array part of native/include/emel.h."""
+"""ctypes declarations of the string-array part of native/include/emel_text.h."""
 
 from __future__ import annotations
 

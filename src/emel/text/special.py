@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from emel._native import vocab as native
+
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from emel.gguf.metadata import Metadata
     from emel.text.vocabulary import Vocabulary
@@ -40,6 +42,9 @@ class SpecialIds:
 
     bos: int | None = None
     eos: int | None = None
+    sep: int | None = None
+    unknown: int | None = None
+    """For what has no token. Never one that begins or ends something: text must not turn into those."""
     ends: frozenset[int] = frozenset()
 
 
@@ -75,13 +80,31 @@ class SpecialPattern:
         return re.compile("|".join(map(re.escape, longest_first)))
 
 
-def find_special_ids(metadata: Metadata, vocabulary: Vocabulary) -> SpecialIds:
-    """The special ids that `tokenizer.ggml.*_token_id` and well-known texts give; ValueError for ids out of range."""
-    named = {key: _id_of(metadata, key, vocabulary.n_tokens) for key in ("bos", *_END_KEYS)}
-    ends = {named[key] for key in _END_KEYS} | {vocabulary.find(text) for text in _END_TEXTS}
+def find_special_ids(metadata: Metadata, vocabulary: Vocabulary, texts: Mapping[str, str] | None = None) -> SpecialIds:
+    """The special ids that `tokenizer.ggml.*_token_id` and well-known texts give; ValueError for ids out of range.
+
+    texts: what a token's text is in this family, by the key that names its id ("bos", "eos", "sep"), for files that
+    leave the key out.
+    """
+    named = {key: _id_of(metadata, key, vocabulary.n_tokens) for key in ("bos", "sep", *_END_KEYS)}
+    for key, text in (texts or {}).items():
+        if named[key] is None:
+            named[key] = vocabulary.find(text)
+    found = {named[key] for key in _END_KEYS} | {vocabulary.find(text) for text in _END_TEXTS}
     if all(vocabulary.find(text) is not None for text in _HARMONY):
-        ends.discard(vocabulary.find("<|end|>"))
-    return SpecialIds(named["bos"], named["eos"], frozenset(each for each in ends if each is not None))
+        found.discard(vocabulary.find("<|end|>"))
+    ends = frozenset(each for each in found if each is not None)
+    taken = {named["bos"], named["sep"], *ends}
+    unknown = metadata.get_int("tokenizer.ggml.unknown_token_id", None)
+    candidates = [] if unknown is None or not 0 <= unknown < vocabulary.n_tokens else [unknown]
+    candidates += vocabulary.ids_of_types(native.TOKEN_UNKNOWN)
+    return SpecialIds(
+        bos=named["bos"],
+        eos=named["eos"],
+        sep=named["sep"],
+        unknown=next((each for each in candidates if each not in taken), None),
+        ends=ends,
+    )
 
 
 def _id_of(metadata: Metadata, name: str, n_tokens: int) -> int | None:

@@ -8,7 +8,7 @@ from unit.text.tiny_vocabulary import CONTROL, NORMAL, USER_DEFINED, metadata, s
 
 
 def pattern_of(*texts: str) -> SpecialPattern:
-    vocabulary = Vocabulary(string_array(texts), [CONTROL] * len(texts), None)
+    vocabulary = Vocabulary(string_array(texts), [CONTROL] * len(texts))
     return SpecialPattern(vocabulary, range(len(texts)))
 
 
@@ -37,7 +37,7 @@ def test_partition_matches_texts_that_are_not_ascii() -> None:
     ],
 )
 def test_special_ids_name_every_token_that_ends_a_turn(texts: list[str], named: dict[str, int], ends: set[int]) -> None:
-    vocabulary = Vocabulary(string_array(texts), None, None)
+    vocabulary = Vocabulary(string_array(texts), None)
     found = find_special_ids(metadata(**named), vocabulary)
     assert found.ends == ends
     assert found.eos == named.get("eos_token_id")
@@ -46,7 +46,7 @@ def test_special_ids_name_every_token_that_ends_a_turn(texts: list[str], named: 
 
 @pytest.mark.parametrize("key", ["bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id"])
 def test_special_ids_outside_the_vocabulary_are_refused(key: str) -> None:
-    vocabulary = Vocabulary(string_array("abc"), None, None)
+    vocabulary = Vocabulary(string_array("abc"), None)
     with pytest.raises(ValueError, match=rf"tokenizer.ggml.{key} is 3: allowed are 0 to 2"):
         find_special_ids(metadata(**{key: 3}), vocabulary)
 

@@ -1,116 +1,22 @@
-"""The native merge loop against a slow, obvious one, and the table's boundary."""
+"""The table of tokens: texts, types, what they decode to, and what is refused."""
 
 from __future__ import annotations
 
-import threading
-from array import array
-from itertools import pairwise
-from typing import TYPE_CHECKING
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from emel._native import NativeError
 from emel.gguf.arrays import StringArray
 from emel.text.vocabulary import Vocabulary
-from unit.text.tiny_vocabulary import CONTROL, NORMAL, byte_characters, id_of, string_array, tiny_tokenizer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-Merges = list[tuple[bytes, bytes]]
-
-
-def merge_slowly(word: bytes, merges: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
-    """Lowest rank first, leftmost among equals, one merge at a time."""
-    ranks: dict[tuple[bytes, bytes], int] = {}
-    for rank, pair in enumerate(merges):
-        ranks.setdefault(pair, rank)
-    parts = [word[i : i + 1] for i in range(len(word))]
-    while True:
-        candidates = [(ranks[pair], i) for i, pair in enumerate(pairwise(parts)) if pair in ranks]
-        if not candidates:
-            return parts
-        _, i = min(candidates)
-        parts[i : i + 2] = [parts[i] + parts[i + 1]]
-
-
-@st.composite
-def merge_tables(draw: st.DrawFn) -> Merges:
-    parts = [b"a", b"b", b"c", b" "]
-    merges: Merges = []
-    for _ in range(draw(st.integers(0, 12))):
-        pair = (draw(st.sampled_from(parts)), draw(st.sampled_from(parts)))
-        if len(pair[0] + pair[1]) <= 24:
-            merges.append(pair)
-            parts.append(pair[0] + pair[1])
-    return draw(st.permutations(merges))
-
-
-@given(merges=merge_tables(), word=st.text("abc ", min_size=1, max_size=70))
-@settings(max_examples=150, deadline=None)
-def test_vocabulary_merges_as_the_slow_loop_does(merges: Merges, word: str) -> None:
-    # Up to 70 bytes: both the array of short words (up to 32) and the heap of long ones.
-    vocabulary = tiny_tokenizer(merges).vocabulary
-    data = word.encode()
-    ids = vocabulary.encode_words(data, array("Q", [len(data)]))
-    assert [vocabulary.decode((each,)) for each in ids] == merge_slowly(data, merges)
-
-
-@pytest.mark.parametrize("n", [31, 32, 33])
-def test_vocabulary_gives_the_same_on_both_sides_of_the_short_word_limit(n: int) -> None:
-    merges = [(b"a", b"a"), (b"aa", b"aa"), (b"aa", b"a")]
-    vocabulary = tiny_tokenizer(merges).vocabulary
-    ids = vocabulary.encode_words(b"a" * n, array("Q", [n]))
-    assert [vocabulary.decode((each,)) for each in ids] == merge_slowly(b"a" * n, merges)
-
-
-@given(data=st.binary(max_size=200))
-@settings(deadline=None)
-def test_vocabulary_gives_any_bytes_back(data: bytes) -> None:
-    vocabulary = tiny_tokenizer([(b"\xe6", b"\xad"), (b"\x00", b"\x00")]).vocabulary
-    assert vocabulary.decode(vocabulary.encode_words(data, array("Q", [len(data)]))) == data
+from unit.text.tiny_vocabulary import byte_characters, id_of, string_array, tiny_tokenizer
 
 
 def test_vocabulary_decodes_every_byte_token() -> None:
-    vocabulary = Vocabulary(string_array(byte_characters()), None, None)
+    vocabulary = Vocabulary(string_array(byte_characters()), None)
     assert [vocabulary.decode((each,)) for each in range(256)] == [bytes([each]) for each in range(256)]
 
 
 def test_vocabulary_decodes_text_outside_the_byte_code_as_it_stands() -> None:
-    vocabulary = Vocabulary(string_array(["Ġa", "▁a", "a\u0144b"]), None, None)
+    vocabulary = Vocabulary(string_array(["Ġa", "▁a", "a\u0144b"]), None)
     assert vocabulary.decode((0, 1, 2)) == " a▁aa\u0144b".encode()
-
-
-def test_vocabulary_keeps_the_first_of_equal_tokens_and_merges() -> None:
-    tokens = string_array(["a", "b", "ab", "ab", "ba"])
-    vocabulary = Vocabulary(tokens, None, string_array(["a b", "b a", "a b"]))
-    assert vocabulary.encode_words(b"aba", array("Q", [3])) == [2, 0]
-
-
-def test_vocabulary_leaves_out_merges_that_make_no_token() -> None:
-    vocabulary = Vocabulary(string_array(["a", "b", "bb"]), None, string_array(["a b", "c b", "b b"]))
-    assert vocabulary.encode_words(b"abb", array("Q", [3])) == [0, 2]
-
-
-def test_vocabulary_never_merges_into_a_control_token() -> None:
-    vocabulary = Vocabulary(string_array(["a", "b", "ab"]), (NORMAL, NORMAL, CONTROL), string_array(["a b"]))
-    assert vocabulary.encode_words(b"ab", array("Q", [2])) == [0, 1]
-
-
-def test_vocabulary_ignoring_merges_takes_whole_words_but_no_control_token() -> None:
-    tokens = string_array(["a", "b", "ab", "ba"])
-    plain = Vocabulary(tokens, (NORMAL, NORMAL, NORMAL, CONTROL), None)
-    ignoring = Vocabulary(tokens, (NORMAL, NORMAL, NORMAL, CONTROL), None, ignore_merges=True)
-    ends = array("Q", [2, 4])
-    assert plain.encode_words(b"abba", ends) == [0, 1, 1, 0]
-    assert ignoring.encode_words(b"abba", ends) == [2, 1, 0]
-
-
-def test_vocabulary_leaves_out_bytes_without_a_token() -> None:
-    vocabulary = Vocabulary(string_array(["a"]), None, None)
-    assert vocabulary.encode_words(b"axa" * 20, array("Q", [3, 60])) == [0] * 40
 
 
 @pytest.mark.parametrize("bad", [-1, 259, 2**31 - 1, -(2**31), 2**31, -(2**40), 2**70])
@@ -120,24 +26,9 @@ def test_vocabulary_refuses_to_decode_ids_outside_it(bad: int) -> None:
         vocabulary.decode([3, bad])
 
 
-@pytest.mark.parametrize(
-    ("ends", "message"),
-    [([3, 2, 4], "ascend"), ([5], "ascend"), ([2], "the words end before the text does"), ([], "end before")],
-)
-def test_vocabulary_refuses_word_ends_that_do_not_cover_the_text(ends: list[int], message: str) -> None:
-    with pytest.raises(NativeError, match=message):
-        tiny_tokenizer().vocabulary.encode_words(b"abcd", array("Q", ends))
-
-
 def test_vocabulary_refuses_types_of_another_length() -> None:
     with pytest.raises(ValueError, match="2 token types for 3 tokens"):
-        Vocabulary(string_array("abc"), (1, 1), None)
-
-
-@pytest.mark.parametrize("merge", ["", "a", "ab", " a", "a ", "  "])
-def test_vocabulary_refuses_merges_without_two_parts(merge: str) -> None:
-    with pytest.raises(ValueError, match="the vocabulary cannot be used: merge 1 is not two parts with a space"):
-        Vocabulary(string_array("abc"), None, string_array(["a b", merge]))
+        Vocabulary(string_array("abc"), (1, 1))
 
 
 @pytest.mark.parametrize(
@@ -145,36 +36,14 @@ def test_vocabulary_refuses_merges_without_two_parts(merge: str) -> None:
     [
         (0, b"", "a vocabulary of 0 tokens"),
         (2**62, bytes(16), "a vocabulary of 4611686018427387904 tokens; allowed are 1 to 2147483646"),
-        (100, bytes(16), "100 tokens and 0 merges do not fit the 16 and 0 bytes"),
+        (100, bytes(16), "100 tokens do not fit the 16 bytes"),
         (2, bytes(8) + b"\xff" * 8, "token 1 of 2 reaches past the end"),
         (1, b"\x01" + bytes(7), "token 0 of 1 reaches past the end"),
     ],
 )
 def test_vocabulary_refuses_lying_arrays(count: int, raw: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Vocabulary(StringArray(count, memoryview(raw)), None, None)
-
-
-def test_vocabulary_refuses_a_lying_merge_array() -> None:
-    with pytest.raises(ValueError, match="merge 0 of 1 reaches past the end"):
-        Vocabulary(string_array("ab"), None, StringArray(1, memoryview(b"\x09" + bytes(7))))
-
-
-def test_vocabulary_is_safe_from_many_threads() -> None:
-    vocabulary = tiny_tokenizer([(b"a", b"b"), (b"ab", b"ab")]).vocabulary
-    data = b"abab" * 500
-    expected = vocabulary.encode_words(data, array("Q", [len(data)]))
-    seen: list[bool] = []
-
-    def encode_often() -> None:
-        seen.extend(vocabulary.encode_words(data, array("Q", [len(data)])) == expected for _ in range(50))
-
-    threads = [threading.Thread(target=encode_often) for _ in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert seen == [True] * 200
+        Vocabulary(StringArray(count, memoryview(raw)), None)
 
 
 def test_vocabulary_finds_tokens_by_their_text() -> None:

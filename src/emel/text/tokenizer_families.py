@@ -1,0 +1,83 @@
+"""The kinds of tokenizer a GGUF file can name (`tokenizer.ggml.model`), and what each takes for granted.
+
+The names and defaults are llama.cpp's, which invented the keys:
+https://github.com/ggml-org/llama.cpp/blob/00ad355e009e83abf98f96a6ded7193b95763681/src/llama-vocab.cpp
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from emel._native import vocab as native
+from emel.text.pretokenizers import pre_tokenizer
+from emel.text.tokenizer_bpe import BpeEncoder
+from emel.text.tokenizer_spm import SpmEncoder
+
+if TYPE_CHECKING:
+    from emel.gguf.metadata import Metadata
+    from emel.text.vocabulary import Vocabulary
+
+
+class Encoder(Protocol):
+    """Text without special tokens -> ids. Any str, lone surrogates being bytes that are not UTF-8."""
+
+    def encode(self, text: str, *, is_first: bool) -> list[int]:
+        """The ids; is_first: the text begins the whole, or follows a special token."""
+        ...
+
+
+MakeEncoder = Callable[["Vocabulary", "int | None"], Encoder]
+
+
+@dataclass(frozen=True)
+class Family:
+    """How one file tokenizes, before its vocabulary is read. make: of the vocabulary and its unknown token."""
+
+    make: MakeEncoder
+    spelling: int = native.SPELLING_BYTE_LEVEL
+    add_bos: bool = False
+    add_eos: bool = False
+    add_sep: bool = False
+    add_space: bool = False  # the encoder puts a space in front, which decoding takes away again
+    texts: Mapping[str, str] = field(default_factory=dict)  # of special tokens whose ids a file may leave out
+
+
+def read_family(metadata: Metadata) -> Family:
+    """The family a file names; ValueError naming what is unknown or missing."""
+    model = metadata.get_str("tokenizer.ggml.model")
+    reader = _READERS.get(model)
+    if reader is None:
+        supported = ", ".join(_READERS)
+        raise ValueError(
+            f"tokenizer model {model!r} (tokenizer.ggml.model) is not supported; supported are: {supported}"
+        )
+    return reader(metadata)
+
+
+def _read_bpe(metadata: Metadata) -> Family:
+    pre = pre_tokenizer(metadata.get_str("tokenizer.ggml.pre", "default"))
+    merges = metadata.get_strings("tokenizer.ggml.merges", None)
+
+    def make(vocabulary: Vocabulary, unknown: int | None) -> BpeEncoder:
+        return BpeEncoder(vocabulary, merges, pre, unknown)
+
+    return Family(make, add_bos=pre.add_bos)
+
+
+def _read_spm(metadata: Metadata) -> Family:
+    scores = metadata.get_floats("tokenizer.ggml.scores")
+    add_space = metadata.get_bool("tokenizer.ggml.add_space_prefix", True)
+
+    def make(vocabulary: Vocabulary, unknown: int | None) -> SpmEncoder:
+        return SpmEncoder(vocabulary, scores, add_space=add_space, unknown=unknown)
+
+    texts = {"bos": "<s>", "eos": "</s>"}
+    return Family(make, native.SPELLING_SPACE_MARK, add_bos=True, add_space=add_space, texts=texts)
+
+
+_READERS: dict[str, Callable[[Metadata], Family]] = {
+    "gpt2": _read_bpe,
+    "llama": _read_spm,
+}
