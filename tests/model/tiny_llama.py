@@ -7,23 +7,11 @@ from typing import TYPE_CHECKING
 
 import gguf
 import numpy as np
-from gguf.quants import quantize
+
+from model.random_weights import add_byte_vocabulary, random_matrix, random_vector
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-# Formats the gguf package reads but does not write: where a block's float16 scales lie, and about how large the weights
-# would be with a scale of one (the second scale takes the mean off). https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
-RANDOM_BLOCKS = {
-    "Q2_K": ((80, 15.0), (82, 10.0)),
-    "Q3_K": ((108, 45.0),),
-    "Q4_K": ((0, 300.0), (2, 40.0)),
-    "Q5_K": ((0, 600.0), (2, 39.0)),
-    "Q6_K": ((208, 1400.0),),
-    "IQ4_NL": ((0, 70.0),),
-    "IQ4_XS": ((0, 1300.0),),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +37,7 @@ def write_tiny_llama(path: Path, geometry: Geometry, weight_type: str, seed: int
     """Writes one model; weight_type is a GGUF type name such as "Q4_1" for every matrix."""
     writer = gguf.GGUFWriter(path, "llama")
     _add_hyperparameters(writer, geometry)
-    _add_byte_vocabulary(writer, geometry.n_vocab)
+    add_byte_vocabulary(writer, geometry.n_vocab)
     _TensorSource(writer, geometry, gguf.GGMLQuantizationType[weight_type], seed).add_all()
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -74,23 +62,6 @@ def _add_hyperparameters(writer: gguf.GGUFWriter, geometry: Geometry) -> None:
     if geometry.rope_scale is not None:
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(geometry.rope_scale)
-
-
-def _add_byte_vocabulary(writer: gguf.GGUFWriter, n_vocab: int) -> None:
-    """An end token, the bytes in GPT-2's spelling (printable Latin-1 as itself, others from U+0100 on), "th"."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    spare = iter(range(0x100, 0x200))
-    spelled = [chr(byte if byte in printable else next(spare)) for byte in range(256)]
-    unused = [f"<unused{index}>" for index in range(n_vocab - 258)]
-    kinds = gguf.TokenType
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
-    writer.add_token_list(["<end>", *spelled, "th", *unused])
-    writer.add_token_types([kinds.CONTROL, *[kinds.NORMAL] * 257, *[kinds.UNUSED] * len(unused)])
-    writer.add_token_merges(["t h"])
-    writer.add_bos_token_id(0)
-    writer.add_eos_token_id(0)
-    writer.add_add_bos_token(False)
 
 
 class _TensorSource:
@@ -132,21 +103,7 @@ class _TensorSource:
                 self._vector(f"{block}{name}.bias", rows, around=0.0)
 
     def _matrix(self, name: str, rows: int, cols: int, type_: gguf.GGMLQuantizationType) -> None:
-        if type_.name in RANDOM_BLOCKS:
-            data = self._random_blocks(rows, cols, type_)
-        else:
-            data = quantize((self._random.standard_normal((rows, cols)) / np.sqrt(cols)).astype(np.float32), type_)
-        self._writer.add_tensor(f"{name}.weight", data, raw_dtype=type_)
-
-    def _random_blocks(self, rows: int, cols: int, type_: gguf.GGMLQuantizationType) -> np.ndarray:
-        """Random bytes, with scales that give weights of about the deviation 1 / sqrt(cols)."""
-        n_elements, n_bytes = gguf.GGML_QUANT_SIZES[type_]
-        n_blocks = rows * cols // n_elements
-        raw = self._random.integers(0, 256, (n_blocks, n_bytes), dtype=np.uint8)
-        for at, unit in RANDOM_BLOCKS[type_.name]:
-            scale = self._random.uniform(0.9, 1.1, n_blocks) / (unit * np.sqrt(cols))
-            raw[:, at : at + 2] = scale.astype(np.float16).view(np.uint8).reshape(-1, 2)
-        return raw.reshape(rows, -1)
+        self._writer.add_tensor(f"{name}.weight", random_matrix(self._random, (rows, cols), type_), raw_dtype=type_)
 
     def _vector(self, name: str, n: int, around: float) -> None:
-        self._writer.add_tensor(name, (around + 0.2 * self._random.standard_normal(n)).astype(np.float32))
+        self._writer.add_tensor(name, random_vector(self._random, n, around))

@@ -1,10 +1,8 @@
-"""A slow, obvious forward pass of the llama architecture in float64: what every engine result is held against.
+"""A slow, obvious forward pass of the llama architecture in float64.
 
-One function per step of the model, whole matrices, no cache, no batching, no reuse: token ids go in, the logits of
-every position come out. Llama 2 (arXiv:2307.09288) with grouped-query attention (arXiv:2305.13245), RMS norm
-(arXiv:1910.07467), SwiGLU (arXiv:2002.05202) and RoPE (arXiv:2104.09864). GGUF files of llama models have the rows of
-`attn_q` and `attn_k` ordered so that RoPE turns *adjacent* pairs (2i, 2i+1); a file may divide each pair's frequency
-by `rope_freqs.weight[i]` (Llama 3).
+Whole matrices, no cache, no batching, no reuse: token ids go in, the logits of every position come out. Llama 2
+(arXiv:2307.09288). GGUF files of llama models have the rows of `attn_q` and `attn_k` ordered so that RoPE turns
+*adjacent* pairs; a file may divide each pair's frequency by `rope_freqs.weight[i]` (Llama 3), or all by one number.
 """
 
 from __future__ import annotations
@@ -14,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reference.weights import Hyperparameters, Weights
+from reference import decoder, experts
+from reference.decoder import heads, linear, rotate
+from reference.weights import Weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
+    from reference.decoder import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,73 +38,49 @@ def reference_logits(path: str | PathLike[str], token_ids: Sequence[int]) -> Arr
 
 def forward(weights: Weights, token_ids: Sequence[int]) -> Array:
     """Logits (n_tokens, n_vocab) of every position."""
-    parameters = weights.hyperparameters
+    if weights.architecture != "llama":
+        raise ValueError(f"this reference computes llama, the file holds {weights.architecture}")
+    sizes = decoder.read_sizes(weights)
+    epsilon = sizes.norm_epsilon
     x = weights.rows("token_embd.weight", list(token_ids))  # (n_tokens, d_model)
-    angles = rope_angles(weights, len(token_ids))
-    for layer in range(parameters.n_layers):
+    angle = rope_angles(weights, len(token_ids))
+    for layer in range(sizes.n_layers):
         block = f"blk.{layer}."
-        x = x + attention(weights, block, rms_norm(x, weights[block + "attn_norm.weight"], parameters), angles)
-        x = x + feed_forward(weights, block, rms_norm(x, weights[block + "ffn_norm.weight"], parameters))
-    x = rms_norm(x, weights["output_norm.weight"], parameters)
-    tied = not weights.has("output.weight")
-    return weights.product("token_embd.weight" if tied else "output.weight", x)
-
-
-def rms_norm(x: Array, weight: Array, parameters: Hyperparameters) -> Array:
-    """x / sqrt(mean(x^2) + epsilon) * weight over the last axis."""
-    mean_square: Array = np.mean(x * x, axis=-1, keepdims=True)
-    return x / np.sqrt(mean_square + parameters.norm_epsilon) * weight
-
-
-def linear(weights: Weights, name: str, x: Array) -> Array:
-    """weight . x plus the bias, if the file has one: (n_tokens, cols) -> (n_tokens, rows)."""
-    return weights.product(name + ".weight", x) + weights.optional(name + ".bias")
+        x = x + attention(weights, block, decoder.rms_norm(x, weights[block + "attn_norm.weight"], epsilon), angle)
+        x = x + feed_forward(weights, block, decoder.rms_norm(x, weights[block + "ffn_norm.weight"], epsilon))
+    return decoder.logits(weights, decoder.rms_norm(x, weights["output_norm.weight"], epsilon))
 
 
 def rope_angles(weights: Weights, n_tokens: int) -> Array:
     """Angle of each position and pair, (n_tokens, n_rot / 2): position * base^(-2i / n_rot) / factor[i] / scale."""
-    parameters = weights.hyperparameters
-    frequencies = parameters.rope_base ** (-np.arange(0, parameters.n_rot, 2, dtype=np.float64) / parameters.n_rot)
+    sizes = decoder.read_sizes(weights)
+    per_position = decoder.frequencies(sizes.rope_base, sizes.n_rot)
     if weights.has("rope_freqs.weight"):
-        frequencies = frequencies / weights["rope_freqs.weight"]
-    return np.outer(np.arange(n_tokens, dtype=np.float64), frequencies / parameters.rope_scale)
+        per_position = per_position / weights["rope_freqs.weight"]
+    scaling = weights.key("rope.scaling.type", "none")
+    if scaling not in {"none", "linear"}:
+        raise ValueError(f"the reference knows the RoPE scalings none and linear, the file says {scaling}")
+    scale = float(weights.key("rope.scaling.factor", 1.0)) if scaling == "linear" else 1.0
+    return decoder.angles(n_tokens, per_position / scale)
 
 
-def rotate(x: Array, angles: Array) -> Array:
-    """Turns the pairs (2i, 2i+1) of the first n_rot values of each head of x (n_tokens, heads, head_dim)."""
-    n_rot = 2 * angles.shape[-1]
-    cos, sin = np.cos(angles)[:, None, :], np.sin(angles)[:, None, :]
-    even, odd = x[..., 0:n_rot:2], x[..., 1:n_rot:2]
-    out = x.copy()
-    out[..., 0:n_rot:2] = even * cos - odd * sin
-    out[..., 1:n_rot:2] = even * sin + odd * cos
-    return out
-
-
-def attention(weights: Weights, block: str, x: Array, angles: Array) -> Array:
+def attention(weights: Weights, block: str, x: Array, angle: Array) -> Array:
     """Causal grouped-query attention of normed x (n_tokens, d_model)."""
-    parameters = weights.hyperparameters
-    n_tokens, group = len(x), parameters.n_heads // parameters.n_kv_heads
-    q = linear(weights, block + "attn_q", x).reshape(n_tokens, parameters.n_heads, parameters.head_dim)
-    k = linear(weights, block + "attn_k", x).reshape(n_tokens, parameters.n_kv_heads, parameters.head_dim)
-    v = linear(weights, block + "attn_v", x).reshape(n_tokens, parameters.n_kv_heads, parameters.head_dim)
-    q, k = rotate(q, angles), rotate(k, angles)
-    future = np.triu(np.ones((n_tokens, n_tokens), dtype=bool), k=1)
-    out = np.empty_like(q)
-    for head in range(parameters.n_heads):
-        scores = q[:, head] @ k[:, head // group].T / np.sqrt(parameters.head_dim)  # (n_tokens, n_tokens)
-        scores[future] = -np.inf
-        shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        shares /= shares.sum(axis=-1, keepdims=True)
-        out[:, head] = shares @ v[:, head // group]
-    return linear(weights, block + "attn_output", out.reshape(n_tokens, -1))
+    sizes = decoder.read_sizes(weights)
+    q, k, v = (heads(linear(weights, f"{block}attn_{each}", x), sizes.head_dim) for each in "qkv")
+    q, k = rotate(q, angle, halves=False), rotate(k, angle, halves=False)
+    window = int(weights.key("attention.sliding_window", 0))
+    k, v = weights.stored(k), weights.stored(v)
+    out = decoder.attend(q, k, v, scale=sizes.head_dim**-0.5, window=window)
+    return linear(weights, block + "attn_output", out)
 
 
 def feed_forward(weights: Weights, block: str, x: Array) -> Array:
-    """SwiGLU: down(silu(gate(x)) * up(x)) of normed x (n_tokens, d_model)."""
-    gate = linear(weights, block + "ffn_gate", x)
-    silu = gate / (1.0 + np.exp(-gate))
-    return linear(weights, block + "ffn_down", silu * linear(weights, block + "ffn_up", x))
+    """SwiGLU: down(silu(gate(x)) * up(x)) of normed x (n_tokens, d_model), or experts that do it (Mixtral)."""
+    if weights.has(block + "ffn_gate_inp.weight"):
+        return experts.mixture(weights, block, x, weigh=experts.summing_to_one)
+    gated = decoder.silu(linear(weights, block + "ffn_gate", x)) * linear(weights, block + "ffn_up", x)
+    return linear(weights, block + "ffn_down", gated)
 
 
 def greedy_steps(logits: Array) -> list[GreedyStep]:

@@ -1,8 +1,7 @@
-"""Reads a llama GGUF with the `gguf` package: hyperparameters, and weights dequantised as the formats define."""
+"""Reads a GGUF with the `gguf` package: metadata, and weights dequantised as the formats define."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import gguf
@@ -10,28 +9,14 @@ import numpy as np
 from gguf.quants import dequantize
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from os import PathLike
 
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class Hyperparameters:
-    """The numbers of a llama model, in the glossary's names."""
-
-    n_layers: int
-    n_heads: int
-    n_kv_heads: int
-    head_dim: int
-    d_model: int
-    n_rot: int
-    rope_base: float
-    rope_scale: float
-    norm_epsilon: float
-
-
 class Weights:
-    """Every tensor of a GGUF by name, as float64 of the file's own (dequantised) values.
+    """Every tensor of a GGUF by name, as float64 of the file's own (dequantised) values; `key` reads its metadata.
 
     Dequantised once to float32, which is exact for every format read here; each use converts to float64, so the
     memory held stays at four bytes a weight.
@@ -39,11 +24,19 @@ class Weights:
 
     def __init__(self, path: str | PathLike[str]) -> None:
         reader = gguf.GGUFReader(path)
-        self.hyperparameters = _read_hyperparameters(reader)
+        self._fields = reader.fields
+        self.architecture: str = self._fields["general.architecture"].contents()
         self._tensors: dict[str, NDArray[np.float32]] = {
             tensor.name: np.asarray(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
             for tensor in reader.tensors
         }
+
+    def key(self, name: str, default: Any = None) -> Any:
+        """The metadata `<architecture>.<name>`; KeyError when it is missing and there is no default."""
+        field = self._fields.get(f"{self.architecture}.{name}")
+        if field is None and default is None:
+            raise KeyError(f"{self.architecture}.{name} is not in the file")
+        return default if field is None else field.contents()
 
     def has(self, name: str) -> bool:
         """Whether the file holds a tensor of this name."""
@@ -65,30 +58,30 @@ class Weights:
         """The vector of this name, or 0.0: what a bias that is not there adds."""
         return self[name] if self.has(name) else 0.0
 
+    def stored(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What a cache gives back of keys or values x: here x itself."""
+        return x
 
-def _read_hyperparameters(reader: gguf.GGUFReader) -> Hyperparameters:
-    def get(key: str, default: Any = None) -> Any:
-        field = reader.fields.get(key)
-        if field is None and default is None:
-            raise KeyError(f"{key} is not in the file")
-        return default if field is None else field.contents()
 
-    architecture = get("general.architecture")
-    if architecture != "llama":
-        raise ValueError(f"the reference computes llama, the file holds {architecture}")
-    d_model, n_heads = int(get("llama.embedding_length")), int(get("llama.attention.head_count"))
-    head_dim = int(get("llama.attention.key_length", d_model // n_heads))
-    scaling = get("llama.rope.scaling.type", "none")
-    if scaling not in {"none", "linear"}:
-        raise ValueError(f"the reference knows the RoPE scalings none and linear, the file says {scaling}")
-    return Hyperparameters(
-        n_layers=int(get("llama.block_count")),
-        n_heads=n_heads,
-        n_kv_heads=int(get("llama.attention.head_count_kv", n_heads)),
-        head_dim=head_dim,
-        d_model=d_model,
-        n_rot=int(get("llama.rope.dimension_count", head_dim)),
-        rope_base=float(get("llama.rope.freq_base", 10000.0)),
-        rope_scale=float(get("llama.rope.scaling.factor", 1.0)) if scaling == "linear" else 1.0,
-        norm_epsilon=float(get("llama.attention.layer_norm_rms_epsilon")),
-    )
+class CachedWeights(Weights):
+    """The same, but `stored` gives what an engine's KV cache holds, once it is sure that it is x rounded to float16.
+
+    An engine computes x in float32, so near the middle between two float16 values it may round the other way than
+    float64 would; that is no error of its own, and must not hide those that are. `cached`: (n_tokens, heads, head_dim)
+    keys, then values, of each layer.
+    """
+
+    def __init__(self, path: str | PathLike[str], cached: Iterable[NDArray[np.float16]]) -> None:
+        super().__init__(path)
+        self._cached = iter(cached)
+
+    def stored(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What the engine holds of x; AssertionError unless it is a rounding of x, or of a number very near."""
+        held = next(self._cached).astype(np.float64)
+        largest = np.abs(x).max(axis=(-1, -2), keepdims=True)
+        allowed = np.abs(x) * 2.0**-11 + 2.0**-25 + 1e-5 * largest
+        assert held.shape == x.shape, f"the cache holds {held.shape}, the reference {x.shape}"
+        assert (np.abs(held - x) <= allowed).all(), (
+            f"the cache is {np.abs(held - x).max()} off, at most {largest.max()}"
+        )
+        return held

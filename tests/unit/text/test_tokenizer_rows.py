@@ -20,8 +20,8 @@ GEOMETRY = tiny_llama.Geometry(n_layers=1, d_model=64, n_heads=2, n_kv_heads=1, 
 
 
 def write_model(path: Path, n_tokens: int, monkeypatch: pytest.MonkeyPatch) -> Path:
-    write_vocabulary = tiny_llama._add_byte_vocabulary
-    monkeypatch.setattr(tiny_llama, "_add_byte_vocabulary", lambda writer, _: write_vocabulary(writer, n_tokens))
+    write_vocabulary = tiny_llama.add_byte_vocabulary
+    monkeypatch.setattr(tiny_llama, "add_byte_vocabulary", lambda writer, _: write_vocabulary(writer, n_tokens))
     tiny_llama.write_tiny_llama(path, GEOMETRY, "Q8_0")
     return path
 

@@ -1,0 +1,32 @@
+"""qwen3moe in float64 (arXiv:2505.09388): qwen3 with experts whose weights sum up to 1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reference import decoder, experts
+from reference.decoder import heads, linear, rms_norm, rotate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reference.decoder import Array
+    from reference.weights import Weights
+
+
+def forward(weights: Weights, token_ids: Sequence[int]) -> Array:
+    """Logits (n_tokens, n_vocab) of every position."""
+    s = decoder.read_sizes(weights)
+    angle = decoder.angles(len(token_ids), decoder.frequencies(s.rope_base, s.n_rot))
+    x = weights.rows("token_embd.weight", list(token_ids))
+    for layer in range(s.n_layers):
+        block = f"blk.{layer}."
+        h = rms_norm(x, weights[block + "attn_norm.weight"], s.norm_epsilon)
+        q, k, v = (heads(linear(weights, f"{block}attn_{each}", h), s.head_dim) for each in "qkv")
+        q = rotate(rms_norm(q, weights[block + "attn_q_norm.weight"], s.norm_epsilon), angle, halves=True)
+        k = rotate(rms_norm(k, weights[block + "attn_k_norm.weight"], s.norm_epsilon), angle, halves=True)
+        a = decoder.attend(q, weights.stored(k), weights.stored(v), scale=s.head_dim**-0.5)
+        x = x + linear(weights, block + "attn_output", a)
+        h = rms_norm(x, weights[block + "ffn_norm.weight"], s.norm_epsilon)
+        x = x + experts.mixture(weights, block, h, weigh=experts.summing_to_one)
+    return decoder.logits(weights, rms_norm(x, weights["output_norm.weight"], s.norm_epsilon))
