@@ -58,7 +58,7 @@ Cut cut_of_best(const float* keys, uint64_t n, uint64_t k, uint32_t* work) {
   return n_found <= k ? Cut{bound, UINT64_MAX} : kth_largest(work, n_found, k);
 }
 
-// Walks the candidates of one radix bucket after another, the best first, until their weights reach the mass.
+// Walks candidates of one radix bucket after another, the best first, until their weights reach the mass.
 class MassWalk {
  public:
   MassWalk(const float* keys, const float* weights, uint32_t* indices, uint64_t n, double mass, bool is_strict)
@@ -66,47 +66,66 @@ class MassWalk {
 
   // Whether the mass is reached; then the cut that keeps what it takes, and how many that are.
   bool find(Cut* cut, uint64_t* n_kept) {
+    const uint32_t differing = differing_bits();
+    bool is_found = false;
     for (int shift = 24; shift >= 0; shift -= 8) {
-      if (!descend(shift) && shift == 24) return false;
+      if ((differing >> shift & 255) == 0) continue;
+      const bool has_reached = descend(shift);
+      if (!has_reached && !is_found) return false;
+      is_found = true;
     }
     uint64_t n_ties = 0;
     while (n_ties < n_) {
       before_ += static_cast<double>(weights_[indices_[n_ties++]]);
-      if (is_reached(before_)) break;
+      if (!is_reached(before_)) continue;
+      is_found = true;
+      break;
     }
     *cut = {keys_[indices_[0]], n_ties};
     *n_kept = n_before_ + n_ties;
-    return true;
+    return is_found;
   }
 
  private:
   bool is_reached(double sum) const { return is_strict_ ? sum > mass_ : sum >= mass_; }
 
+  // The bits of the keys that are not the same in all.
+  uint32_t differing_bits() const {
+    const uint32_t first = ordered(keys_[indices_[0]]);
+    uint32_t bits = 0;
+    for (uint64_t i = 1; i < n_; ++i) bits |= ordered(keys_[indices_[i]]) ^ first;
+    return bits;
+  }
+
   // Narrows the candidates to the bucket in which the mass is reached, or to the last one when rounding hides it.
   bool descend(int shift) {
-    double masses[256] = {};
-    uint64_t counts[256] = {};
+    // Four tallies in turn, joined in a fixed order: neighbours seldom wait for each other's sum.
+    double masses[4][256] = {};
+    uint32_t counts[4][256] = {};
     for (uint64_t i = 0; i < n_; ++i) {
       const uint32_t digit = ordered(keys_[indices_[i]]) >> shift & 255;
-      masses[digit] += static_cast<double>(weights_[indices_[i]]);
-      ++counts[digit];
+      masses[i & 3][digit] += static_cast<double>(weights_[indices_[i]]);
+      ++counts[i & 3][digit];
     }
     bool has_reached = false;
     uint32_t chosen = 0;
     double sum = before_;
     uint64_t n_passed = n_before_;
     for (uint32_t digit = 256; digit-- > 0 && !has_reached;) {
-      if (counts[digit] == 0) continue;
+      const uint64_t n = uint64_t{counts[0][digit]} + counts[1][digit] + counts[2][digit] + counts[3][digit];
+      if (n == 0) continue;
       before_ = sum;
       n_before_ = n_passed;
       chosen = digit;
-      sum += masses[digit];
-      n_passed += counts[digit];
+      sum += (masses[0][digit] + masses[2][digit]) + (masses[1][digit] + masses[3][digit]);
+      n_passed += n;
       has_reached = is_reached(sum);
     }
     uint64_t n_left = 0;
-    for (uint64_t i = 0; i < n_; ++i) {
-      if ((ordered(keys_[indices_[i]]) >> shift & 255) == chosen) indices_[n_left++] = indices_[i];
+    for (uint64_t i = 0; i < n_; ++i) {  // no branch: it could not be foreseen
+      const uint32_t index = indices_[i];
+      indices_[n_left] = index;
+      n_left += (ordered(keys_[index]) >> shift & 255) == chosen;
     }
     n_ = n_left;
     return has_reached;
@@ -122,11 +141,11 @@ class MassWalk {
   uint64_t n_before_ = 0;
 };
 
-// The indices of logits of at least `from`, ascending.
-uint64_t indices_from(const Candidates& c, float from, uint32_t* indices) {
+// The indices of keys of at least `from`, ascending.
+uint64_t indices_from(const float* keys, uint64_t n_keys, float from, uint32_t* indices) {
   uint64_t n = 0;
-  for (uint64_t b = 0; b < n_blocks_of(c.n); ++b) {
-    const float* block = c.logits + b * kBlock;
+  for (uint64_t b = 0; b < n_blocks_of(n_keys); ++b) {
+    const float* block = keys + b * kBlock;
     if (!(block_max(block) >= from)) continue;
     for (uint64_t i = 0; i < kBlock; ++i) {
       if (block[i] >= from) indices[n++] = static_cast<uint32_t>(b * kBlock + i);
@@ -138,10 +157,12 @@ uint64_t indices_from(const Candidates& c, float from, uint32_t* indices) {
 }  // namespace
 
 uint64_t count(const Candidates& c) {
+  using namespace sample_lanes;
   if (!c.is_whole) return c.n;
-  uint64_t n = 0;
-  for (uint64_t i = 0; i < c.n; ++i) n += c.logits[i] > kGone;
-  return n;
+  I4 n = {};
+  for (uint64_t i = 0; i < padded(c.n); i += 4) n -= load(c.logits + i) > of(kGone);  // true is -1
+  return uint64_t{static_cast<uint32_t>(n[0])} + static_cast<uint32_t>(n[1]) + static_cast<uint32_t>(n[2]) +
+         static_cast<uint32_t>(n[3]);
 }
 
 float largest(const Candidates& c) {
@@ -200,29 +221,37 @@ void keep_best(Candidates& c, const float* keys, uint64_t k) {
 }
 
 uint64_t rank_best(const Candidates& c, uint64_t k, Ranked* ranked) {
-  const Cut cut = k < c.n ? cut_of_best(c.logits, c.n, k, c.work) : Cut{kGone, 0};
+  const Cut cut = cut_of_best(c.logits, c.n, k, c.work);
   uint64_t n_ties = cut.n_ties;
   uint64_t n = 0;
-  for (uint64_t i = 0; i < c.n; ++i) {
-    const float logit = c.logits[i];
-    if (!(logit >= cut.key) || logit == kGone || (logit == cut.key && n_ties == 0)) continue;
-    if (logit == cut.key) --n_ties;
-    uint64_t at = n++;
-    for (; at > 0 && ranked[at - 1].logit < logit; --at) ranked[at] = ranked[at - 1];
-    ranked[at] = {logit, c.id(i)};
+  for (uint64_t b = 0; b < n_blocks_of(c.n); ++b) {
+    const uint64_t begin = b * kBlock;
+    if (!(block_max(c.logits + begin) >= cut.key)) continue;
+    for (uint64_t i = begin; i < begin + kBlock; ++i) {
+      const float logit = c.logits[i];
+      if (!(logit >= cut.key) || (logit == cut.key && n_ties == 0)) continue;
+      if (logit == cut.key) --n_ties;
+      uint64_t at = n++;
+      for (; at > 0 && ranked[at - 1].logit < logit; --at) ranked[at] = ranked[at - 1];
+      ranked[at] = {logit, c.id(i)};
+    }
   }
   return n;
 }
 
-void keep_mass(Candidates& c, const float* keys, double mass, bool is_strict, uint64_t min_keep, float from) {
+void keep_mass(Candidates& c, const float* keys, double mass, bool is_strict, uint64_t min_keep, float best) {
   Cut cut{kGone, 0};
   uint64_t n_kept = 0;
-  for (;;) {
-    const uint64_t n = indices_from(c, from, c.work);
-    if (n != 0 && MassWalk(keys, c.weights, c.work, n, mass, is_strict).find(&cut, &n_kept)) break;
-    if (from <= -kLargest) return;
-    from = -kLargest;
+  bool is_found = false;
+  // Nearly always the few that are near the best make up the mass; only when they do not, more are looked at.
+  constexpr float kDepths[] = {2.0f, 6.0f, 14.0f, __builtin_inff()};
+  for (const float depth : kDepths) {
+    const float from = best - depth > -kLargest ? best - depth : -kLargest;
+    const uint64_t n = indices_from(keys, c.n, from, c.work);
+    is_found = n != 0 && MassWalk(keys, c.weights, c.work, n, mass, is_strict).find(&cut, &n_kept);
+    if (is_found) break;
   }
+  if (!is_found) return;  // all of them together weigh less
   if (n_kept < min_keep) return keep_best(c, keys, min_keep);
   keep(c, keys, cut);
 }

@@ -50,7 +50,7 @@ struct Ranked {
 };
 uint64_t rank_best(const Candidates& c, uint64_t k, Ranked* ranked);
 // Keeps the shortest beginning, best key first, whose weights reach the mass (exceed it, if is_strict), at least
-// min_keep long. Only candidates with logits of at least `from` can be in it.
-void keep_mass(Candidates& c, const float* keys, double mass, bool is_strict, uint64_t min_keep, float from);
+// min_keep long. No key is above `best`.
+void keep_mass(Candidates& c, const float* keys, double mass, bool is_strict, uint64_t min_keep, float best);
 
 }  // namespace emel

@@ -233,7 +233,7 @@ emel_status emel_choose(const float* logits, uint64_t n_vocab, const emel_sampli
   const uint64_t chosen = sampling->temperature == 0.0f
                               ? emel::best(c)
                               : emel::draw(c, emel::uniform(sampling->seed, sampling->position), &share);
-  *choice = {c.id(chosen), static_cast<float>(-emel::logarithm(share) / emel::kLn2)};
+  *choice = {c.id(chosen), static_cast<float>((0.0 - emel::logarithm(share)) / emel::kLn2)};
   return EMEL_OK;
 }
 

@@ -19,51 +19,70 @@ double power(double x, double y) {
 
 // The entropy of the candidates in nats, given their weights.
 double entropy(const Candidates& c, float max, double total) {
+  using namespace sample_lanes;
   double sum = 0.0;
-  for (uint64_t i = 0; i < c.n; ++i) {
-    if (c.weights[i] == 0.0f) continue;
-    sum += static_cast<double>(c.weights[i]) * (static_cast<double>(c.logits[i]) - static_cast<double>(max));
+  for (uint64_t b = 0; b < n_blocks_of(c.n); ++b) {
+    float products[kBlock];
+    for (uint64_t i = 0; i < kBlock; i += 4) {
+      const F4 off = load(c.logits + b * kBlock + i) - of(max);
+      store(products + i, load(c.weights + b * kBlock + i) * sample_lanes::max(off, of(-88.0f)));  // 0 below -87
+    }
+    sum += static_cast<double>(block_sum(products));
   }
   return logarithm(total) - sum / total;
+}
+
+// Four sums in turn, joined in a fixed order, of value(logit) for what is left.
+template <typename Value>
+double sum_of(const Candidates& c, Value value) {
+  double sums[4] = {};
+  for (uint64_t i = 0; i < padded(c.n); ++i) sums[i & 3] += c.logits[i] > kGone ? value(c.logits[i]) : 0.0;
+  return (sums[0] + sums[2]) + (sums[1] + sums[3]);
+}
+
+// Calls found(index) for each candidate whose weight is at least `least`, which is above 0 or all are found.
+template <typename Found>
+void for_each_from(const Candidates& c, double least, Found found) {
+  for (uint64_t b = 0; b < n_blocks_of(c.n); ++b) {
+    if (static_cast<double>(block_max(c.weights + b * kBlock)) < least) continue;
+    for (uint64_t i = b * kBlock; i < b * kBlock + kBlock; ++i) {
+      if (c.logits[i] != kGone && static_cast<double>(c.weights[i]) >= least) found(i);
+    }
+  }
 }
 
 }  // namespace
 
 void top_n_sigma(Candidates& c, float n) {
-  double sum = 0.0;
-  uint64_t n_left = 0;
-  for (uint64_t i = 0; i < c.n; ++i) {
-    const bool is_left = c.logits[i] > kGone;
-    sum += is_left ? static_cast<double>(c.logits[i]) : 0.0;
-    n_left += is_left;
-  }
-  const double mean = sum / static_cast<double>(n_left);
-  double squares = 0.0;
-  for (uint64_t i = 0; i < c.n; ++i) {
-    const double off = c.logits[i] > kGone ? static_cast<double>(c.logits[i]) - mean : 0.0;
-    squares += off * off;
-  }
-  const double deviation = __builtin_sqrt(squares / static_cast<double>(n_left));
+  const double n_left = static_cast<double>(count(c));
+  const double mean = sum_of(c, [](float logit) { return static_cast<double>(logit); }) / n_left;
+  const double squares = sum_of(c, [mean](float logit) {
+    const double off = static_cast<double>(logit) - mean;
+    return off * off;
+  });
+  const double deviation = __builtin_sqrt(squares / n_left);
   keep_from(c, finite(static_cast<double>(largest(c)) - static_cast<double>(n) * deviation));
 }
 
 void typical_p(Candidates& c, float p, uint64_t min_keep) {
+  using namespace sample_lanes;
   const float max = largest(c);
   const double total = weigh(c, max);
-  // -log p(i) - entropy = log total + max - entropy - logit(i)
-  const double center = logarithm(total) - entropy(c, max, total);
-  for (uint64_t i = 0; i < padded(c.n); ++i) {
-    const double off = center - (static_cast<double>(c.logits[i]) - static_cast<double>(max));
-    c.keys[i] = c.logits[i] == kGone ? kGone : finite(off < 0.0 ? off : -off);
+  // -log p(i) - entropy = center - (logit(i) - max)
+  const float center = static_cast<float>(logarithm(total) - entropy(c, max, total));
+  for (uint64_t i = 0; i < padded(c.n); i += 4) {
+    const F4 logits = load(c.logits + i);
+    const F4 off = of(center) - (logits - of(max));
+    const F4 key = off > of(0.0f) ? -off : off;
+    store(c.keys + i, logits > of(kGone) ? key : of(kGone));
   }
-  keep_mass(c, c.keys, static_cast<double>(p) * total, true, min_keep, -kLargest);
+  keep_mass(c, c.keys, static_cast<double>(p) * total, true, min_keep, 0.0f);
 }
 
 void top_p(Candidates& c, float p, uint64_t min_keep) {
   const float max = largest(c);
   const double total = weigh(c, max);
-  const float from = max - 12.0f;  // nearly always the nucleus is above it
-  keep_mass(c, c.logits, static_cast<double>(p) * total, false, min_keep, from > -kLargest ? from : -kLargest);
+  keep_mass(c, c.logits, static_cast<double>(p) * total, false, min_keep, max);
 }
 
 void min_p(Candidates& c, float p, uint64_t min_keep) {
@@ -80,14 +99,13 @@ void xtc(Candidates& c, const emel_sampling& s, double chance) {
   const double least = static_cast<double>(s.xtc_threshold) * weigh(c, largest(c));
   uint64_t n_above = 0;
   uint64_t last = 0;  // the least likely of them, the highest id among equals
-  for (uint64_t i = 0; i < c.n; ++i) {
-    if (c.logits[i] == kGone || static_cast<double>(c.weights[i]) < least) continue;
+  for_each_from(c, least, [&](uint64_t i) {
     if (n_above++ == 0 || c.logits[i] <= c.logits[last]) last = i;
-  }
+  });
   if (n_above < 2 || n_left - (n_above - 1) < s.min_keep) return;
-  for (uint64_t i = 0; i < c.n; ++i) {
-    if (i != last && static_cast<double>(c.weights[i]) >= least) c.logits[i] = kGone;
-  }
+  for_each_from(c, least, [&](uint64_t i) {
+    if (i != last) c.logits[i] = kGone;
+  });
   if (!c.is_whole) keep_from(c, -kLargest);
 }
 
@@ -142,9 +160,9 @@ void mirostat_1(Candidates& c, float mu, uint64_t n_vocab) {
 void mirostat_2(Candidates& c, float mu) {
   const float max = largest(c);
   const double total = weigh(c, max);
-  const double threshold = static_cast<double>(max) + logarithm(total) - static_cast<double>(mu) * kLn2;
-  if (threshold > static_cast<double>(max)) return keep_best(c, c.logits, 1);
-  keep_from(c, finite(threshold));
+  const double above = logarithm(total) - static_cast<double>(mu) * kLn2;  // the largest, in nats
+  if (above > 0.0) return keep_best(c, c.logits, 1);
+  keep_from(c, finite(static_cast<double>(max) + above));
 }
 
 }  // namespace emel
