@@ -27,12 +27,13 @@ WITHOUT_RECORD = {"llama-window"}  # see record_llama_cpp.py
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model file, and its logits as computed at once."""
+    """A model file, its logits as computed at once, and the reference's."""
 
     name: str
     weight_type: str
     path: Path
     logits: NDArray[np.float32]
+    expected: NDArray[np.float64]
 
 
 @pytest.fixture(scope="module", params=[(name, type_) for name in TINY_MODELS for type_ in TYPES], ids="-".join)
@@ -41,11 +42,11 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     path = tmp_path_factory.mktemp("tiny") / f"{name}-{weight_type}.gguf"
     write_tiny_model(path, TINY_MODELS[name](), weight_type)
     with Runner(path) as runner:
-        return Case(name, weight_type, path, runner.logits(IDS))
+        return Case(name, weight_type, path, runner.logits(IDS), reference_of(Weights(path), IDS))
 
 
 def test_logits_are_those_of_the_reference(case: Case) -> None:
-    error = total_error(case.logits, reference_of(Weights(case.path), IDS))
+    error = total_error(case.logits, case.expected)
     assert error < ROUNDED_TOLERANCE
     if case.weight_type == "F32":
         with Runner(case.path) as runner:
@@ -58,17 +59,13 @@ def test_logits_are_nearer_to_the_reference_than_those_of_llama_cpp(case: Case) 
         return
     recorded = RECORDED[f"{case.name}-{case.weight_type}"]
     assert recorded["tensors"] == tensor_digest(case.path), "the model changed: run tests/model/record_llama_cpp.py"
-    error = total_error(case.logits, reference_of(Weights(case.path), IDS))
+    error = total_error(case.logits, case.expected)
     assert error < recorded["error"]
 
 
-def test_logits_are_the_same_bits_in_any_chunks(case: Case) -> None:
-    with Runner(case.path) as runner:
+def test_logits_are_the_same_bits_in_any_chunks_and_company(case: Case) -> None:
+    with Runner(case.path, n_threads=1) as runner:
         check_chunks(runner, IDS, case.logits)
-
-
-def test_logits_are_the_same_bits_in_any_company(case: Case) -> None:
-    with Runner(case.path) as runner:
         check_company(runner, IDS, case.logits)
 
 
