@@ -5,16 +5,26 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from emel.errors import RequestError
 from emel.text.sampling import SamplingError, SamplingParams
+from emel.text.sampling_fields import Number
+from emel.text.sampling_tokens import biases_by_id, with_breakers
+from emel.text.waiting import MAX_PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_WHOLE_FIELDS = ("top_k", "seed", "max_tokens")
-SAMPLING_FIELDS = frozenset({"temperature", "top_k", "top_p", "min_p", "seed", "max_tokens"})
+    from emel.text.tokenizer import Tokenizer
+
+SAMPLING_FIELDS = frozenset(each.name for each in fields(SamplingParams)) - {"dry_breaker_ids"}
+_WHOLE_FIELDS = [
+    each.name
+    for each in fields(SamplingParams)
+    if isinstance(each.metadata["kind"], Number) and each.metadata["kind"].kind is int
+]
 
 
 def checked_model(model: object) -> str:
@@ -82,14 +92,36 @@ def checked_messages(messages: object) -> Sequence[Mapping[str, Any]]:
     return list(messages)
 
 
-def checked_sampling(given: Mapping[str, Any]) -> tuple[SamplingParams, tuple[str, ...]]:
-    """Sampling parameters and stop strings out of a call's keywords."""
+def checked_request(
+    given: Mapping[str, Any], tokenizer: Tokenizer | None = None
+) -> tuple[SamplingParams, tuple[str, ...], dict[str, Any]]:
+    """Sampling parameters, stop strings and the other keywords of a request out of a call's."""
+    keywords = {name: given[name] for name in ("cache_prompt", "priority", "constraint") if name in given}
+    if not isinstance(keywords.get("cache_prompt", True), bool):
+        raise RequestError(f"cache_prompt is {_shown(keywords['cache_prompt'])}: it must be True or False")
+    priority = keywords["priority"] = checked_whole(keywords.get("priority", 0), "priority")
+    if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
+        raise RequestError(f"priority is {priority}: allowed are whole numbers from {-MAX_PRIORITY} to {MAX_PRIORITY}")
+    rest = {name: value for name, value in given.items() if name not in keywords and name != "stops"}
+    params, stops = checked_sampling(rest, tokenizer)
+    return params, stops + _checked_stops(given.get("stops")), keywords
+
+
+def checked_sampling(
+    given: Mapping[str, Any], tokenizer: Tokenizer | None = None
+) -> tuple[SamplingParams, tuple[str, ...]]:
+    """Sampling parameters and stop strings out of a call's keywords; texts in them are tokens of the tokenizer."""
     unknown = sorted(given.keys() - SAMPLING_FIELDS - {"stop"})
     if unknown:
         allowed = ", ".join(sorted(SAMPLING_FIELDS | {"stop"}))
         raise RequestError(f"unknown sampling parameter {unknown[0]!r}: known are {allowed}")
+    values = {name: value for name, value in given.items() if name != "stop"}
     try:
-        params = SamplingParams(**{name: value for name, value in given.items() if name != "stop"})
+        if tokenizer is not None and "logit_bias" in values:
+            values["logit_bias"] = biases_by_id(values["logit_bias"], tokenizer)
+        params = SamplingParams(**values)
+        if tokenizer is not None:
+            params = with_breakers(params, tokenizer)
     except SamplingError as error:
         raise RequestError(str(error)) from error
     for name in _WHOLE_FIELDS:
