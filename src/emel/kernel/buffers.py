@@ -11,6 +11,9 @@ from emel._native.addresses import address_of
 __all__ = ["Memory", "address_of", "int32_array"]
 
 _HUGE_PAGE = 2 << 20
+# Python's default is shared memory: no huge pages where the administrator does not allow them for it (hardly anywhere
+# they are allowed), pages that stay when they are given up, and a forked child that writes into its parent's.
+_FLAGS = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
 
 
 class Memory:
@@ -27,7 +30,7 @@ class Memory:
         if n_bytes < 1:
             raise ValueError(f"cannot allocate {n_bytes} bytes: at least 1 is needed")
         try:
-            self._map: mmap.mmap | None = mmap.mmap(-1, n_bytes)
+            self._map: mmap.mmap | None = mmap.mmap(-1, n_bytes, **_FLAGS)
         except (OSError, OverflowError) as error:
             raise MemoryError(f"cannot allocate {n_bytes} bytes: {error}") from error
         self.n_bytes = n_bytes
@@ -49,6 +52,15 @@ class Memory:
         if not 0 <= offset <= end <= self.n_bytes:
             raise ValueError(f"bytes {offset} to {end} are outside a memory of {self.n_bytes} bytes")
         return memoryview(self._map)[offset:end].cast(format)  # type: ignore[call-overload,no-any-return]
+
+    def discard(self, offset: int, n_bytes: int) -> None:
+        """Gives the whole pages of a range back to the system; they read as zeros, and cost nothing until touched."""
+        if self._map is None:
+            raise ValueError("this memory was given back")
+        begin = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = min(offset + n_bytes, self.n_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        if begin < end and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
     @property
     def is_closed(self) -> bool:
