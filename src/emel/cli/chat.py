@@ -6,7 +6,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emel.cli.arguments import add_model, add_sampling, add_session, sampling_options
+from emel.cli.arguments import add_model, add_session
+from emel.cli.sampling import add_sampling, sampling_options
 from emel.cli.terminal import UsageError, say, say_error, say_note
 from emel.cli.tracing import add_trace, traced
 from emel.errors import RequestError

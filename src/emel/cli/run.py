@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emel.cli.arguments import add_model, add_sampling, add_session, sampling_options
+from emel.cli.arguments import add_model, add_session
+from emel.cli.sampling import add_sampling, sampling_options
 from emel.cli.tracing import add_trace, traced
 
 if TYPE_CHECKING:
