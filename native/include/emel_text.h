@@ -85,6 +85,34 @@ EMEL_API void emel_spm_destroy(emel_spm* spm);
 EMEL_API emel_status emel_spm_encode(const emel_spm* spm, const uint8_t* text, uint64_t n_bytes, int32_t* ids,
                                      uint64_t capacity, uint64_t* n_ids);
 
+/* ---- tries --------------------------------------------------------------------------------- */
+
+/* The texts of the tokens whose type's bit is set in type_mask (native/src/text/trie.h), as they stand in the file, but
+ * without escapes where the vocabulary spells with them. */
+typedef struct emel_trie emel_trie;
+typedef struct emel_match {
+  uint64_t begin;
+  uint64_t end;
+  int32_t id;
+  uint32_t reserved;
+} emel_match;
+
+EMEL_API emel_status emel_trie_create(const emel_vocab* vocab, uint32_t type_mask, emel_trie** out);
+EMEL_API void emel_trie_destroy(emel_trie* trie);
+/* The tokens in a text, from *position on: the leftmost first, the longest at each place, none overlapping another. When
+ * capacity is reached, *position is where to go on; else it is n_bytes. */
+EMEL_API emel_status emel_trie_find(const emel_trie* trie, const uint8_t* text, uint64_t n_bytes, uint64_t* position,
+                                    emel_match* matches, uint64_t capacity, uint64_t* n_matches);
+/* The longest token at each place, as RWKV has it; unknown for bytes where none begins, unless it is below 0. Needs
+ * capacity >= n_bytes. */
+EMEL_API emel_status emel_trie_encode(const emel_trie* trie, const uint8_t* text, uint64_t n_bytes, int32_t unknown,
+                                      int32_t* ids, uint64_t capacity, uint64_t* n_ids);
+/* The same inside words, given by the ascending ends of them, the last being n_bytes; a word that has a place where no
+ * token begins is one unknown, as WordPiece has it. */
+EMEL_API emel_status emel_trie_encode_words(const emel_trie* trie, const uint8_t* text, uint64_t n_bytes,
+                                            const uint64_t* word_ends, uint64_t n_words, int32_t unknown, int32_t* ids,
+                                            uint64_t capacity, uint64_t* n_ids);
+
 /* ---- arrays of strings --------------------------------------------------------------------- */
 
 /* Walks count strings in data. On success consumed is their size in bytes and offsets (unless NULL) gets count + 1

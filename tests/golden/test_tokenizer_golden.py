@@ -12,7 +12,7 @@ from emel.gguf.file import open_gguf
 from emel.text.chat import load_chat_template
 from emel.text.chat_tokens import encode_chat
 from emel.text.pretokenizers import pre_tokenizer
-from emel.text.special import SpecialIds
+from emel.text.special_ids import SpecialIds
 from emel.text.tokenizer import Tokenizer, load_tokenizer
 from emel.text.tokenizer_bpe import BpeEncoder
 from emel.text.vocabulary import Vocabulary

@@ -15,7 +15,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from emel._native import vocab as native
-from emel.text.special import SpecialIds, SpecialPattern, find_special_ids
+from emel.text.special import SpecialPattern
+from emel.text.special_ids import SpecialIds, find_special_ids, find_stripping_ids
 from emel.text.tokenizer_families import Encoder, read_family
 from emel.text.vocabulary import Vocabulary
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from emel.gguf.metadata import Metadata
+
+_CONTROL = (native.TOKEN_CONTROL, native.TOKEN_UNKNOWN)
+_USER_DEFINED = (native.TOKEN_USER_DEFINED,)
+_SPECIAL = (*_CONTROL, *_USER_DEFINED)
 
 
 class Tokenizer:
@@ -38,9 +43,13 @@ class Tokenizer:
         add_eos: bool = False,
         add_sep: bool = False,
         add_space: bool = False,
+        strips: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset()),
         n_rows: int | None = None,
     ) -> None:
-        """add_space: the encoder puts a space in front of each fragment, which decoding takes away again."""
+        """add_space: the encoder puts a space in front of each fragment, which decoding takes away again.
+
+        strips: ids of special tokens that swallow the white space before them, and of those that swallow it behind.
+        """
         self.vocabulary = vocabulary
         self._n_rows = n_rows if n_rows is not None else vocabulary.n_tokens
         self.special = special
@@ -49,6 +58,8 @@ class Tokenizer:
         self.add_sep = add_sep and special.sep is not None
         self._add_space = add_space
         self._encoder = encoder
+        self._user_defined = self._pattern(_USER_DEFINED, strips)
+        self._any_special = self._pattern(_SPECIAL, strips)
         self._token_bytes: dict[int, bytes] = {}  # of those asked for so far
 
     @property
@@ -126,7 +137,7 @@ class Tokenizer:
 
     def control_texts(self) -> list[str]:
         """The texts of all control tokens."""
-        return self._any_special.texts_of(self._control_ids)
+        return self._control_texts
 
     @property
     def _tail(self) -> list[int]:
@@ -147,21 +158,21 @@ class Tokenizer:
         data = self.vocabulary.decode(ids)
         return data if not ids or ids[0] in self._special_ids else data.removeprefix(b" ")
 
+    def _pattern(self, types: tuple[int, ...], strips: tuple[frozenset[int], frozenset[int]]) -> SpecialPattern:
+        return SpecialPattern(self.vocabulary, types, strips_left=strips[0], strips_right=strips[1])
+
     @cached_property
     def _control_ids(self) -> frozenset[int]:
-        return frozenset(self.vocabulary.ids_of_types(native.TOKEN_CONTROL, native.TOKEN_UNKNOWN))
+        return frozenset(self.vocabulary.ids_of_types(*_CONTROL))
 
     @cached_property
     def _special_ids(self) -> frozenset[int]:
-        return self._control_ids | set(self.vocabulary.ids_of_types(native.TOKEN_USER_DEFINED))
+        return frozenset(self.vocabulary.ids_of_types(*_SPECIAL))
 
     @cached_property
-    def _user_defined(self) -> SpecialPattern:
-        return SpecialPattern(self.vocabulary, self._special_ids - self._control_ids)
-
-    @cached_property
-    def _any_special(self) -> SpecialPattern:
-        return SpecialPattern(self.vocabulary, self._special_ids)
+    def _control_texts(self) -> list[str]:
+        data = (self.vocabulary.decode((each,)) for each in sorted(self._control_ids))
+        return [each.decode("utf-8", "surrogateescape") for each in data if each]
 
 
 def load_tokenizer(metadata: Metadata, n_rows: int | None = None) -> Tokenizer:
@@ -189,6 +200,7 @@ def load_tokenizer(metadata: Metadata, n_rows: int | None = None) -> Tokenizer:
         add_eos=metadata.get_bool("tokenizer.ggml.add_eos_token", family.add_eos),
         add_sep=metadata.get_bool("tokenizer.ggml.add_sep_token", family.add_sep),
         add_space=family.add_space,
+        strips=find_stripping_ids(metadata, vocabulary),
         n_rows=n_rows,
     )
 

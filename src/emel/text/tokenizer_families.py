@@ -14,6 +14,7 @@ from emel._native import vocab as native
 from emel.text.pretokenizers import pre_tokenizer
 from emel.text.tokenizer_bpe import BpeEncoder
 from emel.text.tokenizer_spm import SpmEncoder
+from emel.text.tokenizer_wordpiece import WordPieceEncoder
 
 if TYPE_CHECKING:
     from emel.gguf.metadata import Metadata
@@ -77,7 +78,19 @@ def _read_spm(metadata: Metadata) -> Family:
     return Family(make, native.SPELLING_SPACE_MARK, add_bos=True, add_space=add_space, texts=texts)
 
 
+def _read_wordpiece(metadata: Metadata) -> Family:
+    lowercase = metadata.get_bool("tokenizer.ggml.normalizer.lowercase", True)
+    strip_accents = metadata.get_bool("tokenizer.ggml.normalizer.strip_accents", lowercase)
+
+    def make(vocabulary: Vocabulary, unknown: int | None) -> WordPieceEncoder:
+        return WordPieceEncoder(vocabulary, lowercase=lowercase, strip_accents=strip_accents, unknown=unknown)
+
+    texts = {"bos": "[CLS]", "sep": "[SEP]", "unknown": "[UNK]"}
+    return Family(make, native.SPELLING_SPACE_MARK, add_bos=True, add_sep=True, add_space=True, texts=texts)
+
+
 _READERS: dict[str, Callable[[Metadata], Family]] = {
     "gpt2": _read_bpe,
     "llama": _read_spm,
+    "bert": _read_wordpiece,
 }
