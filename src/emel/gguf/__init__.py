@@ -4,6 +4,17 @@ from emel.gguf.arrays import StringArray
 from emel.gguf.errors import GgufError, MetadataError
 from emel.gguf.file import GgufFile, open_gguf
 from emel.gguf.metadata import Metadata
+from emel.gguf.overrides import Scalar, parse_override
 from emel.gguf.tensors import TensorInfo
 
-__all__ = ["GgufError", "GgufFile", "Metadata", "MetadataError", "StringArray", "TensorInfo", "open_gguf"]
+__all__ = [
+    "GgufError",
+    "GgufFile",
+    "Metadata",
+    "MetadataError",
+    "Scalar",
+    "StringArray",
+    "TensorInfo",
+    "open_gguf",
+    "parse_override",
+]

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 # Everything before the tensor data; the largest vocabularies take a tenth of it.
 MAX_HEAD_BYTES = 1 << 28
-SPLIT_KEY = "split.count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,6 @@ def parse(buffer: bytes | bytearray | memoryview | mmap, file_bytes: int | None 
     cursor = Cursor(data[:MAX_HEAD_BYTES])
     header = read_header(cursor)
     entries = read_entries(cursor, header.n_entries)
-    _check_not_split(entries)
     alignment = alignment_of(entries)
     tensors = read_tensors(cursor, header.n_tensors)
     data_start = align_up(cursor.position, alignment)
@@ -65,12 +63,3 @@ def parse(buffer: bytes | bytearray | memoryview | mmap, file_bytes: int | None 
     return GgufContents(
         header.version, alignment, entries, place_tensors(tensors, data_start, alignment, total), data_start
     )
-
-
-def _check_not_split(entries: dict[str, Entry]) -> None:
-    entry = entries.get(SPLIT_KEY)
-    if entry is not None and isinstance(entry.value, int) and entry.value > 1:
-        raise GgufError(
-            f"this is one of {entry.value} parts of a split model (metadata {SPLIT_KEY!r}), which this version does "
-            "not read: join them with `llama-gguf-split --merge`, or fetch a single file"
-        )

@@ -2,42 +2,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-from emel.io.descriptor import close_quietly, open_regular, read_exactly
+from emel.io.descriptor import OpenedFile, close_quietly, open_regular, read_exactly
 from emel.io.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from emel.gguf.tensors import TensorInfo
     from emel.io.platform import Platform
 
 
-class TensorReader:
-    """Reads the tensors of one file through a descriptor of its own; a context manager that closes it.
+class FilePart(NamedTuple):
+    """A file that tensors lie in, and its bytes when it was parsed."""
 
-    SourceError when the file cannot be opened or no longer has the `n_bytes` it was parsed with.
+    path: str
+    n_bytes: int
+
+
+class TensorReader:
+    """Reads the tensors of a model's files through descriptors of its own; a context manager that closes them.
+
+    SourceError when a file cannot be opened or no longer has the `n_bytes` it was parsed with.
     """
 
-    def __init__(self, platform: Platform, path: str, n_bytes: int, tensors: Mapping[str, TensorInfo]) -> None:
+    def __init__(self, platform: Platform, parts: Sequence[FilePart], tensors: Mapping[str, TensorInfo]) -> None:
         self._platform = platform
-        self._path = path
+        self._parts = parts
         self._tensors = tensors
-        self._opened = open_regular(platform, path)
-        seen = self._opened.n_bytes
-        if seen != n_bytes:
+        self._opened: list[OpenedFile] = []
+        try:
+            for part in parts:
+                self._opened.append(open_regular(platform, part.path))
+                _check_unchanged(part, self._opened[-1].n_bytes)
+        except BaseException:
             self.close()
-            change = "shrank" if seen < n_bytes else "grew"
-            raise SourceError(f"{path!r} {change} from {n_bytes} to {seen} bytes while it was in use: fetch it again")
+            raise
 
     def read_into(self, name: str, target: memoryview) -> None:
         """Fills `target`, as many bytes as the tensor has; KeyError for an unknown name, SourceError for lost bytes."""
         info = self._tensors[name]
         if len(target) != info.n_bytes:
             raise ValueError(f"tensor {name!r} has {info.n_bytes} bytes, the target {len(target)}")
-        read_exactly(self._platform, self._path, self._opened, target, info.offset)
+        read_exactly(self._platform, self._parts[info.part].path, self._opened[info.part], target, info.offset)
 
     def read(self, name: str) -> bytearray:
         """The bytes of a tensor; errors as for `read_into`."""
@@ -47,8 +56,9 @@ class TensorReader:
         return data
 
     def close(self) -> None:
-        """Closes the descriptor; call it once."""
-        close_quietly(self._platform, self._opened.descriptor)
+        """Closes the descriptors; harmless when repeated."""
+        while self._opened:
+            close_quietly(self._platform, self._opened.pop().descriptor)
 
     def __enter__(self) -> Self:
         return self
@@ -57,3 +67,11 @@ class TensorReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check_unchanged(part: FilePart, n_bytes: int) -> None:
+    if n_bytes != part.n_bytes:
+        change = "shrank" if n_bytes < part.n_bytes else "grew"
+        raise SourceError(
+            f"{part.path!r} {change} from {part.n_bytes} to {n_bytes} bytes while it was in use: fetch it again"
+        )

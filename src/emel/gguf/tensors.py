@@ -31,6 +31,7 @@ class TensorInfo:
     type: TensorType
     offset: int
     n_bytes: int
+    part: int = 0  # the file of a split model it lies in
 
     @property
     def cols(self) -> int:

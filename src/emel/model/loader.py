@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from emel.gguf import Metadata, TensorInfo
+    from emel.gguf import Metadata, Scalar, TensorInfo
     from emel.graph.ops import Graph
     from emel.kernel.pool import LanePool
 
@@ -46,10 +46,14 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Load the model at `path`; `n_ctx` tokens of context will be used (None: as many as it was trained for)."""
+    """Load the model at `path`; `n_ctx` tokens of context will be used (None: as many as it was trained for).
+
+    `overrides`: values of metadata that stand in place of the file's.
+    """
 
     path: str | os.PathLike[str]
     n_ctx: int | None = None
+    overrides: Mapping[str, Scalar] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,7 @@ def has_failed(context: LoaderContext, _event: Load) -> bool:
 def open_file(context: LoaderContext, event: Load) -> None:
     """Maps and parses the file."""
     try:
-        context.file = open_gguf(event.path)
+        context.file = open_gguf(event.path, overrides=event.overrides)
     except (OSError, ValueError) as error:
         context.error = error
 
@@ -183,13 +187,19 @@ class LoaderMachine(Machine[State, LoaderContext]):
     )  # fmt: skip
 
 
-def load_model(path: str | os.PathLike[str], pool: LanePool, *, n_ctx: int | None = None) -> LoadedModel:
-    """Loads a model for `n_ctx` tokens of context (None: as many as it was trained for).
+def load_model(
+    path: str | os.PathLike[str],
+    pool: LanePool,
+    *,
+    n_ctx: int | None = None,
+    overrides: Mapping[str, Scalar] | None = None,
+) -> LoadedModel:
+    """Loads a model for `n_ctx` tokens of context (None: as many as it was trained for), with metadata overridden.
 
     Raises SourceError, GgufError, MetadataError, ModelError or MemoryError, one line each.
     """
     context = LoaderContext(pool)
-    LoaderMachine(context).dispatch(Load(path, n_ctx))
+    LoaderMachine(context).dispatch(Load(path, n_ctx, overrides))
     if context.model is None:
         assert context.error is not None
         raise context.error
@@ -216,7 +226,7 @@ def _pack(description: ModelDescription, pool: LanePool, n_ctx: int | None) -> P
     parameters = description.parameters
     file.prefetch()
     expected = architecture.expected_tensors(parameters)
-    in_file_order = sorted(present(expected, tensors, Role.MATRIX), key=lambda info: info.offset)
+    in_file_order = sorted(present(expected, tensors, Role.MATRIX), key=lambda info: (info.part, info.offset))
     matrices = [Matrix(info.name, info.type, info.rows, info.cols) for info in in_file_order]
     derived = architecture.derived_vectors(parameters, file, min(n_ctx or parameters.n_ctx, parameters.n_ctx))
     with file.open_reader(tensors) as reader:

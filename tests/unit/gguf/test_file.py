@@ -239,4 +239,4 @@ def test_file_a_malformed_file_leaves_nothing_open(tmp_path: Path) -> None:
 def test_file_is_made_of_a_ready_reader(model: Path) -> None:
     machine = ReaderMachine(ReaderContext())
     machine.dispatch(ReadFile(str(model)))
-    assert list(GgufFile(machine).tensors) == ["w", "b"]
+    assert list(GgufFile([machine], {}).tensors) == ["w", "b"]

@@ -34,7 +34,7 @@ from unit.gguf.builder import (
     small,
     tensor,
 )
-from unit.gguf.refusal import one, refusal
+from unit.gguf.refusal import refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -212,16 +212,6 @@ def test_parser_runs_on_little_endian_machines_only(monkeypatch: pytest.MonkeyPa
 def test_parser_float32_keeps_its_bits() -> None:
     value = parse(Build([entry("k", F32, 0.1)]).bytes()).entries["k"].value
     assert value == struct.unpack("<f", struct.pack("<f", 0.1))[0]
-
-
-def test_parser_split_files_are_named() -> None:
-    line = refusal(one(entry("split.no", U16, 0), entry("split.count", U16, 3)))
-    assert "one of 3 parts of a split model" in line
-    assert "llama-gguf-split --merge" in line
-
-
-def test_parser_split_of_one_part_is_a_file() -> None:
-    assert parse(one(entry("split.count", U16, 1))).entries["split.count"].value == 1
 
 
 def test_parser_every_truncation_is_refused() -> None:
