@@ -29,6 +29,7 @@ class Outputs(Enum):
     """Which tokens of an addition get logits."""
 
     NONE = "none"
+    FIRST = "first"
     LAST = "last"
     ALL = "all"
 
@@ -146,15 +147,16 @@ class Batch:
         once: the native library wants them adjacent and ascending.
         """
         n, at, output = len(tokens), self.n_tokens, self.n_outputs
-        n_outputs = {Outputs.NONE: 0, Outputs.LAST: min(n, 1), Outputs.ALL: n}[outputs]
+        n_outputs = {Outputs.NONE: 0, Outputs.FIRST: min(n, 1), Outputs.LAST: min(n, 1), Outputs.ALL: n}[outputs]
         if at + n > self.capacity.max_tokens or output + n_outputs > self.capacity.max_outputs:
             raise self._overflow(n, n_outputs)
         for index, token in enumerate(tokens, at):
             self.tokens[index] = token
             self.positions[index] = first_position + index - at
             self.sequences[index] = sequence
+        first_row = at if outputs is Outputs.FIRST else at + n - n_outputs
         for index in range(n_outputs):
-            self.output_rows[output + index] = at + n - n_outputs + index
+            self.output_rows[output + index] = first_row + index
         self.n_tokens = at + n
         self.n_outputs = output + n_outputs
         return output

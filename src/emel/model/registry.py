@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from emel.model.tensors import ExpectedTensor
 
 _MODULES = {
+    "bert": "emel.model.bert",
+    "gemma-embedding": "emel.model.gemma_embedding",
     "gemma2": "emel.model.gemma2",
     "gemma3": "emel.model.gemma3",
     "gpt-oss": "emel.model.gpt_oss",
@@ -24,6 +26,7 @@ _MODULES = {
     "lfm2": "emel.model.lfm2",
     "lfm2moe": "emel.model.lfm2moe",
     "llama": "emel.model.llama",
+    "nomic-bert": "emel.model.nomic_bert",
     "olmo2": "emel.model.olmo2",
     "olmoe": "emel.model.olmoe",
     "phi3": "emel.model.phi3",

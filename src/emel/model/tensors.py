@@ -73,17 +73,19 @@ def present(expected: Iterable[ExpectedTensor], found: Mapping[str, TensorInfo],
 
 
 def split_rows(info: TensorInfo, parts: Mapping[str, int]) -> list[TensorInfo]:
-    """The row ranges of a matrix as tensors of their own: name -> rows, from the first row on.
+    """The row ranges of a matrix (or of a vector, with rows of one value) as tensors: name -> rows, from the first on.
 
-    ModelError when the matrix has another number of rows than the parts together.
+    ModelError when the tensor has another number of rows than the parts together.
     """
+    *outer, cols = info.shape if len(info.shape) > 1 else (*info.shape, 1)
+    columns = info.shape[len(outer) :]
     n_rows = sum(parts.values())
-    if info.rows != n_rows:
-        raise ModelError(f"tensor {info.name!r} has shape {info.shape}: the metadata asks for {(n_rows, info.cols)}")
-    row_bytes = info.type.n_bytes(1, info.cols)
+    if outer != [n_rows]:
+        raise ModelError(f"tensor {info.name!r} has shape {info.shape}: the metadata asks for {(n_rows, *columns)}")
+    row_bytes = info.type.n_bytes(1, cols)
     tensors, offset = [], info.offset
     for name, rows in parts.items():
-        tensors.append(replace(info, name=name, shape=(rows, info.cols), offset=offset, n_bytes=rows * row_bytes))
+        tensors.append(replace(info, name=name, shape=(rows, *columns), offset=offset, n_bytes=rows * row_bytes))
         offset += rows * row_bytes
     return tensors
 
