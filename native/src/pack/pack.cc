@@ -74,18 +74,12 @@ emel_status check_job(const emel_pack_job& job, uint64_t index) {
   SourceBlock block{};
   const emel_status status = check_shape(job.type, job.rows, job.cols, &block);
   if (status != EMEL_OK) return status;
-  uint64_t needed = 0;
-  emel_pack_size(job.type, job.rows, job.cols, &needed);
   if (job.src == nullptr || job.src_bytes != job.rows * (job.cols / block.elements * block.bytes)) {
     return fail(EMEL_OUT_OF_BOUNDS, "pack: job %llu has %llu source bytes, its shape needs %llu",
                 static_cast<unsigned long long>(index), static_cast<unsigned long long>(job.src_bytes),
                 static_cast<unsigned long long>(job.rows * (job.cols / block.elements * block.bytes)));
   }
-  if (job.dst == nullptr || job.dst_bytes < needed || reinterpret_cast<uintptr_t>(job.dst) % kCacheLine != 0) {
-    return fail(EMEL_OUT_OF_BOUNDS, "pack: job %llu needs %llu bytes aligned to %zu at its destination",
-                static_cast<unsigned long long>(index), static_cast<unsigned long long>(needed), kCacheLine);
-  }
-  return EMEL_OK;
+  return check_pack_target(job.type, job.rows, job.cols, job.dst, job.dst_bytes, index);
 }
 
 float float_value(uint32_t type, const uint8_t* p) {
@@ -103,6 +97,24 @@ float float_value(uint32_t type, const uint8_t* p) {
 }
 
 }  // namespace
+
+void pack_matrix(const emel_pack_job& job) {
+  const uint64_t groups = n_groups(job.rows);
+  for (uint64_t g = 0; g < groups; ++g) pack_group(job, g);
+}
+
+emel_status check_pack_target(uint32_t type, uint64_t rows, uint64_t cols, const void* dst, uint64_t dst_bytes,
+                              uint64_t index) {
+  SourceBlock block{};
+  const emel_status status = check_shape(type, rows, cols, &block);
+  if (status != EMEL_OK) return status;
+  const uint64_t needed = n_groups(rows) * group_bytes(type, cols);
+  if (dst == nullptr || dst_bytes < needed || reinterpret_cast<uintptr_t>(dst) % kCacheLine != 0) {
+    return fail(EMEL_OUT_OF_BOUNDS, "pack: job %llu needs %llu bytes aligned to %zu at its destination",
+                static_cast<unsigned long long>(index), static_cast<unsigned long long>(needed), kCacheLine);
+  }
+  return EMEL_OK;
+}
 
 void unpack_row(uint32_t type, const uint8_t* packed, size_t cols, size_t row, float* out) {
   const uint8_t* group = packed + row / kRowsPerGroup * group_bytes(type, cols);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from typing import TYPE_CHECKING
@@ -25,6 +26,13 @@ class Platform:
     def open(self, path: str) -> int:
         """A descriptor of the file, opened for reading."""
         return os.open(path, _OPEN_FLAGS)
+
+    def open_direct(self, path: str) -> int:
+        """The same for reads past the page cache; OSError where the file system has none."""
+        flag = getattr(os, "O_DIRECT", None)
+        if flag is None:
+            raise OSError(errno.EINVAL, "this system has no direct reads")
+        return os.open(path, _OPEN_FLAGS | flag)
 
     def status(self, descriptor: int) -> os.stat_result:
         """Size and kind of the open file."""

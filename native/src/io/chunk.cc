@@ -1,0 +1,141 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/reader.h"
+#include "kernels/layout.h"
+#include "pack/pack.h"
+#include "pack/source.h"
+
+namespace emel {
+namespace {
+
+// Bytes between two parts that are read rather than skipped: norms and padding.
+constexpr uint64_t kMostGap = 64 * 1024;
+
+int64_t system_read(void*, int32_t descriptor, void* target, uint64_t n_bytes, uint64_t offset) {
+  const ssize_t n_read = pread(descriptor, target, n_bytes, static_cast<off_t>(offset));
+  return n_read < 0 ? -errno : n_read;
+}
+
+int32_t system_advise(void*, int32_t descriptor, uint64_t offset, uint64_t n_bytes, int32_t advice) {
+#if defined(POSIX_FADV_WILLNEED)
+  const int how = advice == EMEL_READ_AHEAD ? POSIX_FADV_WILLNEED : POSIX_FADV_DONTNEED;
+  return posix_fadvise(descriptor, static_cast<off_t>(offset), static_cast<off_t>(n_bytes), how);
+#else
+  return 0;
+#endif
+}
+
+void advise(const emel_reader& reader, uint64_t offset, uint64_t n_bytes, int32_t advice) {
+  const auto call = reader.desc.calls.advise != nullptr ? reader.desc.calls.advise : system_advise;
+  // A hint: one that is not taken costs time, never a result.
+  call(reader.desc.calls.context, reader.desc.descriptor, offset, n_bytes, advice);
+}
+
+// Fills [begin, end) of the file into staging, which starts at `begin`; may read more where that is aligned.
+bool read_span(const emel_reader& reader, uint64_t begin, uint64_t needed_end, uint64_t end, uint8_t* staging,
+               emel_read_done* done) {
+  const auto call = reader.desc.calls.read != nullptr ? reader.desc.calls.read : system_read;
+  const uint64_t step = reader.desc.is_direct != 0 ? kDirectAlignment : 1;
+  uint64_t at = begin;
+  uint64_t stuck_at = UINT64_MAX;
+  while (at < needed_end) {
+    const uint64_t from = at / step * step;  // a direct read that ended off the alignment is at the file's end
+    const int64_t n_read = call(reader.desc.calls.context, reader.desc.descriptor, staging + (from - begin),
+                                end - from, from);
+    if (n_read == -EINTR) continue;
+    if (n_read < 0) {
+      done->status = EMEL_READ_FAILED;
+      done->error = static_cast<int32_t>(-n_read);
+      done->offset = from;
+      return false;
+    }
+    const uint64_t reached = from + static_cast<uint64_t>(n_read);
+    if (n_read == 0 || reached > end || (reached <= at && stuck_at == at)) {
+      done->status = EMEL_READ_ENDED;
+      done->offset = at;
+      return false;
+    }
+    if (reached <= at) stuck_at = at;
+    if (reached > at) at = reached;
+  }
+  return true;
+}
+
+void pack_piece(const emel_read_part& part, const Piece& piece, const uint8_t* source) {
+  emel_pack_job job{};
+  job.src = source;
+  job.rows = piece.end_row - piece.first_row;
+  job.cols = part.cols;
+  job.type = part.type;
+  job.dst = static_cast<uint8_t*>(part.dst) + piece.first_row / kRowsPerGroup * group_bytes(part.type, part.cols);
+  pack_matrix(job);
+}
+
+}  // namespace
+
+uint64_t part_row_bytes(const emel_read_part& part) {
+  const SourceBlock block = source_block(part.type);
+  return part.cols / block.elements * block.bytes;
+}
+
+Chunk cut_chunk(Request* request, uint64_t n_bytes) {
+  Chunk chunk{};
+  chunk.begin = request->next;
+  Cursor at = request->next;
+  uint64_t end = 0;
+  while (at.part < request->n_parts) {
+    const emel_read_part& part = request->parts[at.part];
+    const uint64_t row_bytes = part_row_bytes(part);
+    const uint64_t first = part.offset + at.row * row_bytes;
+    if (end == 0) {
+      chunk.offset = end = first;
+    } else if (first < end || first - end > kMostGap || first - chunk.offset > n_bytes) {
+      break;
+    }
+    uint64_t n_rows = (n_bytes - (first - chunk.offset)) / row_bytes;
+    if (n_rows >= part.rows - at.row) {
+      end = part.offset + part.rows * row_bytes;
+      at = {at.part + 1, 0};
+      continue;
+    }
+    n_rows = n_rows / kRowsPerGroup * kRowsPerGroup;
+    if (n_rows == 0 && first == chunk.offset) n_rows = kRowsPerGroup;  // submit saw to it that a group fits
+    if (n_rows != 0) end = first + n_rows * row_bytes;
+    at.row += n_rows;
+    break;
+  }
+  chunk.n_bytes = end - chunk.offset;
+  chunk.end = at;
+  request->next = at;
+  return chunk;
+}
+
+bool read_chunk(const emel_reader& reader, const Request& request, const Chunk& chunk, uint8_t* staging,
+                emel_read_done* done) {
+  // Direct reads need an aligned buffer; staging has room for the difference.
+  staging += (kDirectAlignment - reinterpret_cast<uintptr_t>(staging) % kDirectAlignment) % kDirectAlignment;
+  const uint64_t step = reader.desc.is_direct != 0 ? kDirectAlignment : 1;
+  const uint64_t begin = chunk.offset / step * step;
+  const uint64_t needed_end = chunk.offset + chunk.n_bytes;
+  const uint64_t end = (needed_end + step - 1) / step * step;
+  if (reader.desc.is_direct == 0) {
+    // While this chunk is read, the kernel fetches what the lanes read next.
+    advise(reader, needed_end, kReadLanes * reader.desc.chunk_bytes, EMEL_READ_AHEAD);
+  }
+  const bool is_read = read_span(reader, begin, needed_end, end, staging, done);
+  if (is_read) {
+    for (uint64_t p = chunk.begin.part; p <= chunk.end.part && p < request.n_parts; ++p) {
+      const emel_read_part& part = request.parts[p];
+      const Piece piece{p, p == chunk.begin.part ? chunk.begin.row : 0, p == chunk.end.part ? chunk.end.row : part.rows};
+      if (piece.first_row >= piece.end_row) continue;
+      pack_piece(part, piece, staging + (part.offset + piece.first_row * part_row_bytes(part) - begin));
+    }
+  }
+  if (reader.desc.is_direct == 0) advise(reader, chunk.offset, chunk.n_bytes, EMEL_READ_BEHIND);
+  return is_read;
+}
+
+}  // namespace emel

@@ -1,0 +1,181 @@
+"""ReadLanes: the two native lanes that read matrices of one file and pack them, and the thread that tells of each end.
+
+A request is known by its ticket. It completes exactly once: `deliver` is called with its ticket and None, or the
+SourceError that ended it, on the thread of this object; what `submit` refuses (by raising) never completes. `close`
+cancels what is left, and every request in flight has been delivered when it returns.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from emel._native.library import LIBRARY, check
+from emel._native.reader import (
+    MOST_PARTS,
+    AdviseCall,
+    ReadCall,
+    ReadCalls,
+    ReadDone,
+    ReaderDesc,
+    ReadPart,
+    ReadStatus,
+    ReadTotals,
+)
+from emel.io.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from emel.io.descriptor import OpenedFile
+
+    Deliver = Callable[[int, SourceError | None], None]
+
+__all__ = ["MOST_PARTS", "LaneCalls", "Part", "ReadLanes", "Request", "Totals"]
+
+
+class Part(NamedTuple):
+    """A (rows, cols) matrix of a GGUF type at `offset` of the file, and the memory its packed form goes to."""
+
+    offset: int
+    address: int
+    n_bytes: int
+    rows: int
+    cols: int
+    type: int
+
+
+class Totals(NamedTuple):
+    """What was read so far: bytes of the file, and chunks."""
+
+    n_bytes: int
+    n_chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCalls:
+    """Stand-ins for the system's calls, for tests: called on the lanes' threads.
+
+    read(descriptor, address, n_bytes, offset): bytes read, 0 at the end, or a negative errno.
+    advise(descriptor, offset, n_bytes, is_ahead).
+    """
+
+    read: Callable[[int, int, int, int], int] | None = None
+    advise: Callable[[int, int, int, bool], None] | None = None
+
+
+class Request:
+    """Parts laid out once, to be submitted any number of times."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        if not 1 <= len(parts) <= MOST_PARTS:
+            raise ValueError(f"a request has {len(parts)} parts: 1 to {MOST_PARTS} are allowed")
+        self.array = (ReadPart * len(parts))(*(ReadPart(*part) for part in parts))
+
+
+class ReadLanes:
+    """Lanes over the open file of `descriptor`, which stays the caller's and open until `close`.
+
+    NativeError for a chunk outside 64 KiB to 16 MiB. A fork leaves the threads behind: closing there does nothing.
+    """
+
+    __slots__ = ("_calls", "_handle", "_process", "_thread")
+
+    def __init__(
+        self,
+        path: str,
+        opened: OpenedFile,
+        deliver: Deliver,
+        *,
+        chunk_bytes: int,
+        is_direct: bool = False,
+        calls: LaneCalls | None = None,
+    ) -> None:
+        self._calls = _native_calls(calls or LaneCalls())
+        desc = ReaderDesc(opened.n_bytes, chunk_bytes, opened.descriptor, int(is_direct), self._calls)
+        handle = ctypes.c_void_p()
+        check(LIBRARY.emel_reader_create(ctypes.byref(desc), ctypes.byref(handle)))
+        self._handle: ctypes.c_void_p | None = handle
+        self._process = os.getpid()
+        # It keeps nothing of this object alive, so that an owner which forgot to close can still be collected.
+        self._thread = threading.Thread(
+            target=_deliver_all, args=(handle, path, opened.n_bytes, deliver), name="emel-read", daemon=True
+        )
+        self._thread.start()
+
+    def submit(self, ticket: int, request: Request, *, is_urgent: bool = False) -> None:
+        """Has the parts read; urgent ones before others. NativeError says why it is refused, ValueError once closed."""
+        array = request.array
+        check(LIBRARY.emel_reader_submit(self._open(), ticket, array, len(array), int(is_urgent)))
+
+    def totals(self) -> Totals:
+        """What was read so far."""
+        totals = ReadTotals()
+        LIBRARY.emel_reader_totals(self._open(), ctypes.byref(totals))
+        return Totals(totals.n_bytes, totals.n_chunks)
+
+    def _open(self) -> ctypes.c_void_p:
+        if self._handle is None or self._process != os.getpid():
+            raise ValueError("these read lanes are closed, or were made before a fork")
+        return self._handle
+
+    def close(self) -> None:
+        """Cancels, delivers what is left, and ends the threads; harmless when repeated."""
+        handle, self._handle = self._handle, None
+        if handle is None or self._process != os.getpid():
+            return
+        LIBRARY.emel_reader_stop(handle)
+        self._thread.join()
+        LIBRARY.emel_reader_destroy(handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+
+def _deliver_all(handle: ctypes.c_void_p, path: str, n_bytes: int, deliver: Deliver) -> None:
+    done = ReadDone()
+    while LIBRARY.emel_reader_next(handle, ctypes.byref(done)):
+        deliver(done.ticket, _error_of(done, path, n_bytes))
+
+
+def _error_of(done: ReadDone, path: str, n_bytes: int) -> SourceError | None:
+    if done.status == ReadStatus.OK:
+        return None
+    if done.status == ReadStatus.FAILED:
+        return SourceError(f"cannot read {path!r} at byte {done.offset}: {os.strerror(done.error)}")
+    if done.status == ReadStatus.ENDED:
+        return SourceError(
+            f"{path!r} shrank from {n_bytes} to at most {done.offset} bytes while it was read: fetch it again"
+        )
+    return SourceError(f"reading {path!r} was cancelled: its reader was closed")
+
+
+def _native_calls(calls: LaneCalls) -> ReadCalls:
+    native = ReadCalls()
+    read, advise = calls.read, calls.advise
+    if read is not None:
+        native.read = ReadCall(lambda _, descriptor, address, n, offset: read(descriptor, address, n, offset))
+    if advise is not None:
+
+        def pass_on(_context: object, descriptor: int, offset: int, n_bytes: int, advice: int) -> int:
+            advise(descriptor, offset, n_bytes, advice == 0)
+            return 0
+
+        native.advise = AdviseCall(pass_on)
+    return native
