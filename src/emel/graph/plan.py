@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from emel._native import LIBRARY, abi, check
 from emel.graph.errors import GraphError
+from emel.graph.stages import StagedSource, Stages
 from emel.kernel.buffers import Memory
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Plan:
         "n_segments",
         "output_width",
         "route",
+        "stages",
         "weights",
     )
 
@@ -78,6 +80,7 @@ class Plan:
         self.n_segments = graph.n_segments
         self.output_width = graph.output_width
         self.counters = abi.Counters()
+        self.stages = Stages(graph, weights) if isinstance(weights, StagedSource) else None
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -109,7 +112,7 @@ class Plan:
         record.segment_end = self.n_segments
 
     def run(self, pool: LanePool, batch: Batch) -> int:
-        """Runs a bound batch on the pool's lanes; returns the emel_status, 0 for success."""
+        """Runs the segments a bound batch is set to on the pool's lanes; returns the emel_status, 0 for success."""
         status: int = LIBRARY.emel_plan_run(self.handle, pool.handle, batch.reference, self.counters)
         return status
 

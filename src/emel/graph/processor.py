@@ -4,7 +4,7 @@
 2. prepare, allocate unless reused: the arena.
 3. bind: the batch's native record points at everything the run needs.
 4. lifecycle gate: what is read is filled, what is written is empty; otherwise the kernel never runs.
-5. kernel: one native call, no interpreter lock, no allocation.
+5. kernel: one native call, no interpreter lock, no allocation; with streamed weights one for each unit of them.
 6. publish, extract, release: the caller's `extract` sees the results; they are released even if it fails.
 """
 
@@ -89,6 +89,11 @@ def may_run(context: ProcessorContext, _event: Execute) -> bool:
     return context.lifecycle.can_run()
 
 
+def may_run_staged(context: ProcessorContext, event: Execute) -> bool:
+    """The same, and the plan's weights are streamed."""
+    return event.plan.stages is not None and context.lifecycle.can_run()
+
+
 def has_failed(context: ProcessorContext, _event: Execute) -> bool:
     """The last step left an error."""
     return context.error is not None
@@ -125,9 +130,25 @@ def refuse_lifecycle(context: ProcessorContext, _event: Execute) -> None:
 def run_kernel(context: ProcessorContext, event: Execute) -> None:
     """The native call."""
     if event.plan.run(context.pool, event.batch):
-        reason = LIBRARY.emel_last_error().decode("utf-8", "replace")
-        context.error = GraphError(f"the native run was refused: {reason}")
+        _note_refusal(context)
     context.n_runs += 1
+
+
+def run_stages(context: ProcessorContext, event: Execute) -> None:
+    """A native call for each unit of streamed weights, acquired before it."""
+    plan = event.plan
+    assert plan.stages is not None
+    try:
+        if plan.stages.run(plan, context.pool, event.batch):
+            _note_refusal(context)
+    except (OSError, ValueError, RuntimeError) as error:  # the file failed
+        context.error = error
+    context.n_runs += 1
+
+
+def _note_refusal(context: ProcessorContext) -> None:
+    reason = LIBRARY.emel_last_error().decode("utf-8", "replace")
+    context.error = GraphError(f"the native run was refused: {reason}")
 
 
 def publish(context: ProcessorContext, _event: Execute) -> None:
@@ -164,6 +185,7 @@ class ProcessorMachine(CoMachine[State, ProcessorContext]):
         Row(State.PREPARED,  None,    None,       allocate,         State.ALLOCATED),
         Row(State.ALLOCATED, None,    has_failed, None,             State.FAILED),
         Row(State.ALLOCATED, None,    None,       bind,             State.BOUND),
+        Row(State.BOUND,     None,    may_run_staged, run_stages,   State.EXECUTED),
         Row(State.BOUND,     None,    may_run,    run_kernel,       State.EXECUTED),
         Row(State.BOUND,     None,    None,       refuse_lifecycle, State.FAILED),
         Row(State.EXECUTED,  None,    has_failed, release,          State.FAILED),

@@ -1,0 +1,146 @@
+"""StreamedWeights: weights of which some are packed in memory and the others pass through a window.
+
+A plan reads them as it reads packed weights (`locate`), and asks for a unit (`acquire`) before it runs what needs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from emel.io.lanes import LaneCalls
+from emel.io.platform import SYSTEM, Platform
+from emel.kernel.buffers import Memory
+from emel.kernel.packing import Location
+from emel.sm.external import ExternalCompletionPolicy
+from emel.tensor.window import Acquire, Bind, Unbind, WindowContext, WindowMachine
+from emel.tensor.window_layout import WindowError, WindowLayout, places
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from emel.kernel.packing import PackedWeights
+    from emel.kernel.sparse_rows import SparseRows
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """What is streamed from where, and how."""
+
+    path: str
+    file_bytes: int
+    layout: WindowLayout
+    chunk_bytes: int = 1 << 20
+    is_direct: bool = False
+
+
+class Traffic(NamedTuple):
+    """What a window did so far."""
+
+    n_bytes: int  # of the file
+    n_loads: int
+    n_waits: int  # acquires that did not find their unit there
+    n_repeats: int
+
+
+class StreamedWeights:
+    """Owns the resident weights, the window with its slots, and the embedding that is read by rows, if any.
+
+    SourceError or WindowError when the window cannot be bound; nothing stays open then. One thread at a time.
+    """
+
+    def __init__(
+        self,
+        resident: PackedWeights,
+        streaming: Streaming,
+        rows: SparseRows | None = None,
+        *,
+        platform: Platform = SYSTEM,
+        calls: LaneCalls | None = None,
+    ) -> None:
+        self.layout = streaming.layout
+        self.rows = rows
+        self._resident = resident
+        self._arena = Memory(max(self.layout.arena_bytes, 1), is_huge=True)
+        self._unit_of = {extent.name: unit for unit in self.layout.streamed for extent in self.layout.units[unit]}
+        policy = ExternalCompletionPolicy()
+        self.window = WindowMachine(WindowContext(policy, platform, calls or LaneCalls()), policy)
+        self._acquire = {unit: Acquire(unit) for unit in self.layout.streamed}
+        self._dispatch(
+            Bind(
+                streaming.path,
+                streaming.file_bytes,
+                self.layout,
+                self._arena.address,
+                self._arena.n_bytes,
+                streaming.chunk_bytes,
+                streaming.is_direct,
+            )
+        )
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the resident weights and the slots."""
+        return self._resident.n_bytes + self.layout.arena_bytes
+
+    def locate(self, name: str) -> Location:
+        """The location of a weight, for a streamed one that in the first slot; KeyError, ValueError once closed."""
+        if self._arena.is_closed:
+            raise ValueError("these weights were closed")
+        unit = self._unit_of.get(name)
+        if unit is not None:
+            return self.locate_in_slot(unit, 0)[name]
+        if self.rows is not None and name == self.rows.name:
+            return self.rows.location
+        return self._resident.locate(name)
+
+    def unit_of(self, name: str) -> int | None:
+        """The unit a weight is streamed with; None for one that stays where it is."""
+        return self._unit_of.get(name)
+
+    def locate_in_slot(self, unit: int, slot: int) -> dict[str, Location]:
+        """Where the weights of a unit lie when a slot holds it."""
+        begin = self._arena.address + slot * self.layout.slot_bytes
+        return {place.name: Location(begin + place.offset, place.n_bytes) for place in places(self.layout.units[unit])}
+
+    def acquire(self, unit: int) -> int:
+        """The slot that holds a unit from now on until the next call; waits while it is read.
+
+        SourceError when the file failed twice; the next call tries again.
+        """
+        self._dispatch(self._acquire[unit])
+        slot = self.window.context.published
+        assert slot is not None
+        return slot
+
+    def ensure_rows(self, tokens: Iterable[int]) -> None:
+        """Has the embedding of these tokens in memory; SourceError."""
+        if self.rows is not None:
+            self.rows.ensure(tokens)
+
+    def traffic(self) -> Traffic:
+        """What was read and waited for so far."""
+        context = self.window.context
+        n_bytes = context.lanes.totals().n_bytes if context.lanes is not None else 0
+        return Traffic(n_bytes, context.n_loads, context.n_waits, context.n_repeats)
+
+    def close(self) -> None:
+        """Joins what is being read and gives everything back; harmless when repeated."""
+        if self._arena.is_closed:
+            return
+        self.window.dispatch(Unbind())
+        self._arena.close()
+        if self.rows is not None:
+            self.rows.close()
+        self._resident.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "window", None) is not None:
+            self.close()
+
+    def _dispatch(self, event: Acquire | Bind) -> None:
+        if not self.window.dispatch(event):
+            raise WindowError("the window is used by another thread")
+        error = self.window.context.error
+        if error is not None:
+            raise error
