@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from emel.engine.model import Model, load
-    from emel.engine.request import Stream
+    from emel.engine.stream import Stream
     from emel.engine.results import Chunk, Completion, Timings
     from emel.errors import (
         EmelError,
@@ -54,7 +54,7 @@ _HOMES = {
     "ModelNotFoundError": "emel.errors",
     "ModelReadError": "emel.errors",
     "RequestError": "emel.errors",
-    "Stream": "emel.engine.request",
+    "Stream": "emel.engine.stream",
     "Timings": "emel.engine.results",
     "load": "emel.engine.model",
 }

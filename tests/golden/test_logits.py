@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import emel
-from emel.engine.sequence import OpenSequence
+from emel.engine.exclusive import LoneSequence
 from emel.graph.batch import Outputs
 from emel.kernel.features import available_routes
 from reference.error import disputed_positions, relative_rms_error
@@ -96,10 +96,15 @@ def test_a_prompt_prefilled_at_once_gives_the_bits_of_single_tokens(smollm2_path
     """Past one chunk of attention (256 keys), by the path of a prompt: one step, the last row's logits alone."""
     ids = TEXT_IDS * 5
     with emel.load(smollm2_path, n_ctx=512, n_threads=2) as model:
-        assert len(ids) <= model.session.chunk
-        with OpenSequence(model.session) as sequence:
-            model.session.turns.run(lambda: sequence.compute(ids, Outputs.LAST))
-            at_once = np.array(model.session.batch.logits(0))
+        engine = model.engine
+        assert len(ids) <= engine.chunk
+
+        def compute_at_once() -> NDArray[np.float32]:
+            with LoneSequence(engine) as sequence:
+                sequence.compute(ids, Outputs.LAST)
+                return np.array(engine.batch.logits(0))
+
+        at_once = engine.between_steps(compute_at_once, len(ids))
         assert np.array_equal(model.logits(ids, chunk=1)[-1], at_once)
         assert np.array_equal(model.logits(ids, chunk=50)[-1], at_once)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from emel.engine.arguments import (
@@ -10,16 +11,17 @@ from emel.engine.arguments import (
     checked_messages,
     checked_model,
     checked_prompt,
-    checked_sampling,
+    checked_request,
     checked_text,
     checked_whole,
 )
+from emel.engine.exclusive import all_logits, timed
 from emel.engine.failures import request_failures
-from emel.engine.request import Request, Stream, complete
-from emel.engine.sequence import OpenSequence
-from emel.engine.session import Session
+from emel.engine.request import Request
+from emel.engine.session import DEFAULT_LANES, Session
+from emel.engine.stream import Stream, complete
+from emel.engine.wave import Wave
 from emel.errors import RequestError
-from emel.graph.batch import Outputs
 from emel.text.chat import load_chat_template
 from emel.text.chat_tokens import encode_chat
 
@@ -32,16 +34,18 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from emel.engine.request import Listener
     from emel.engine.results import Completion, Timings
     from emel.text.chat import ChatTemplate
+    from emel.text.tokenizer import Tokenizer
 
 
 class Model:
-    """A loaded model. Thread-safe: requests of several threads take turns step by step. A context manager.
+    """A loaded model. Thread-safe: requests of several threads are computed together. A context manager.
 
-    Sampling keywords of every generating method: temperature, top_k, top_p, min_p, seed, max_tokens (SamplingParams has
-    the defaults and ranges) and stop (a string or several). Errors: RequestError (a ValueError) for everything that
-    keeps a request from being answered.
+    Keywords of every generating method: those of SamplingParams, stop (a string or several), cache_prompt (False: share
+    no prefix with other requests) and priority (see emel.text.waiting). Errors: RequestError (a ValueError) for
+    everything that keeps a request from being answered.
     """
 
     def __init__(
@@ -51,8 +55,12 @@ class Model:
         n_ctx: int | None = None,
         n_threads: int | None = None,
         isa: str | None = None,
+        n_lanes: int = DEFAULT_LANES,
+        prefix_bytes: int | None = None,
     ) -> None:
-        self._session: Session | None = Session(path, n_ctx=n_ctx, n_threads=n_threads, isa=isa)
+        self._session: Session | None = Session(
+            path, n_ctx=n_ctx, n_threads=n_threads, isa=isa, n_lanes=n_lanes, prefix_bytes=prefix_bytes
+        )
         self._template: ChatTemplate | None = None
 
     # ---- what it is
@@ -83,9 +91,24 @@ class Model:
         return self._open().model.metadata
 
     @property
-    def session(self) -> Session:
+    def tokenizer(self) -> Tokenizer:
+        """What turns text into the model's tokens, and back."""
+        return self._open().tokenizer
+
+    @property
+    def n_lanes(self) -> int:
+        """Requests that are computed at a time; others wait."""
+        return self._open().n_lanes
+
+    @property
+    def engine(self) -> Session:
         """What computes; for tools that look inside."""
         return self._open()
+
+    @property
+    def wave(self) -> Wave:
+        """What runs and what has been done: wave.snapshot(), wave.counters."""
+        return Wave(self._open())
 
     # ---- text
 
@@ -103,15 +126,15 @@ class Model:
 
     def generate(self, prompt: str | bytes, **sampling: Any) -> Completion:
         """Continues a raw prompt."""
-        return complete(self._request(self._encode(prompt), sampling))
+        return self._complete(self._encode(prompt), sampling)
 
     def generate_ids(self, prompt_ids: Iterable[int], **sampling: Any) -> Completion:
         """Continues a prompt given as token ids."""
-        return complete(self._request(prompt_ids, sampling))
+        return self._complete(prompt_ids, sampling)
 
     def stream(self, prompt: str | bytes, **sampling: Any) -> Stream:
         """Continues a raw prompt chunk by chunk; closing the stream cancels."""
-        return Stream(self._request(self._encode(prompt), sampling))
+        return Stream(partial(self.submit, self._encode(prompt), **sampling))
 
     @overload
     def chat(
@@ -127,8 +150,22 @@ class Model:
         messages: dicts with "role" and "content". Control tokens in their text stay ordinary text. A template that
         refuses them says why in the RequestError.
         """
-        request = self._request(self.encode_chat(messages), sampling)
-        return Stream(request) if stream else complete(request)
+        ids = self.encode_chat(messages)
+        return Stream(partial(self.submit, ids, **sampling)) if stream else self._complete(ids, sampling)
+
+    def submit(self, prompt_ids: Iterable[int], listener: Listener, **options: Any) -> Request:
+        """Has a prompt answered to a listener, in the midst of the others; returns at once. For any thread.
+
+        RequestError for what is wrong with it, before anything is queued. `options` are the keywords of the class.
+        """
+        session = self._open()
+        session.check_open()
+        ids = checked_prompt(prompt_ids, session.n_vocab, session.n_ctx)
+        params, stops, keywords = checked_request(options, session.tokenizer)
+        with request_failures():
+            request = Request(session, ids, params, listener, stops=stops, **keywords)
+        session.submit(request)
+        return request
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
         """The token ids of a chat as the template writes it, ready for the assistant's answer."""
@@ -143,7 +180,7 @@ class Model:
     def logits(self, token_ids: Iterable[int], *, chunk: int | None = None) -> NDArray[np.float32]:
         """Logits (n_tokens, n_vocab) float32 of every position.
 
-        They are computed `chunk` tokens at a time, at most session.MAX_OUTPUTS: the bits are the same for any.
+        They are computed between two steps of the wave, `chunk` tokens at a time: the bits are the same for any.
         """
         import numpy
 
@@ -152,18 +189,9 @@ class Model:
         wanted = len(ids) if chunk is None else checked_whole(chunk, "chunk")
         if wanted < 1:
             raise RequestError(f"chunk is {chunk}: 1 or more tokens are allowed")
-        n_step = min(wanted, session.batch.capacity.max_outputs, session.chunk)
+        n_step = min(wanted, session.batch.capacity.max_outputs)
         out = numpy.empty((len(ids), session.n_vocab), dtype=numpy.float32)
-        batch = session.batch
-        with OpenSequence(session) as sequence:
-            for begin in range(0, len(ids), n_step):
-
-                def step(begin: int = begin) -> None:
-                    sequence.compute(ids[begin : begin + n_step], Outputs.ALL)
-                    for row in range(batch.n_outputs):
-                        out[begin + row] = batch.logits(row)
-
-                session.turns.run(step)
+        session.between_steps(lambda: all_logits(session, ids, n_step, out), len(ids))
         return out
 
     def measure(self, prompt_ids: Iterable[int], n_decode: int) -> Timings:
@@ -172,8 +200,7 @@ class Model:
         ids = checked_prompt(prompt_ids, session.n_vocab, session.n_ctx)
         if len(ids) + checked_count(n_decode, "n_decode") > session.n_ctx:
             raise RequestError(f"{len(ids)} tokens and {n_decode} more do not fit the context of {session.n_ctx}")
-        with OpenSequence(session) as sequence:
-            return session.turns.run(lambda: sequence.measure(ids, n_decode))
+        return session.between_steps(lambda: timed(session, ids, n_decode), len(ids) + n_decode)
 
     # ---- life
 
@@ -204,11 +231,9 @@ class Model:
     def _encode(self, prompt: str | bytes) -> list[int]:
         return self._open().tokenizer.encode(checked_text(prompt), add_special=True, parse_special=False)
 
-    def _request(self, prompt_ids: Iterable[int], sampling: Mapping[str, Any]) -> Request:
-        session = self._open()
-        ids = checked_prompt(prompt_ids, session.n_vocab, session.n_ctx)
-        params, stops = checked_sampling(sampling)
-        return Request(session, ids, params, stops)
+    def _complete(self, prompt_ids: Iterable[int], options: Mapping[str, Any]) -> Completion:
+        self._open().check_may_wait()
+        return complete(partial(self.submit, prompt_ids, **options))
 
 
 def load(
@@ -217,14 +242,24 @@ def load(
     n_ctx: int | None = None,
     n_threads: int | None = None,
     isa: str | None = None,
+    n_lanes: int = DEFAULT_LANES,
+    prefix_bytes: int | None = None,
 ) -> Model:
     """Loads a GGUF: a path, a built-in name (fetched once), or hf:owner/repo[:quant].
 
     n_ctx: tokens of context (None: up to 4096, 0: all the model has); n_threads: None chooses by the CPUs this process
-    may use; isa: a CPU route by name (None: the best; all give the same bits). Errors: ModelNotFoundError,
-    ModelFetchError, ModelLoadError (a ValueError), ModelReadError (an OSError), RequestError (a ValueError) for the
-    arguments, MemoryError.
+    may use; isa: a CPU route by name (None: the best; all give the same bits); n_lanes: requests computed at a time, up
+    to 256; prefix_bytes: what prefixes of earlier requests may occupy (None: the memory that is free). Errors:
+    ModelNotFoundError, ModelFetchError, ModelLoadError (a ValueError), ModelReadError (an OSError), RequestError (a
+    ValueError) for the arguments, MemoryError.
     """
     from emel.engine.models import resolve_model
 
-    return Model(resolve_model(checked_model(model)), n_ctx=n_ctx, n_threads=n_threads, isa=isa)
+    return Model(
+        resolve_model(checked_model(model)),
+        n_ctx=n_ctx,
+        n_threads=n_threads,
+        isa=isa,
+        n_lanes=n_lanes,
+        prefix_bytes=prefix_bytes,
+    )

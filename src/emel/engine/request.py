@@ -1,212 +1,181 @@
-"""Request: one prompt, driven step by step by whoever reads its Stream."""
+"""Request: one prompt on its way through the wave, from the side of whoever submitted it."""
 
 from __future__ import annotations
 
 import os
-import time
-from threading import get_ident
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from emel.engine.failures import as_request_error
 from emel.engine.results import Chunk, Completion, Timings
-from emel.engine.session import Seat
-from emel.text.generator import Advance, Begin, Cancel, GeneratorContext, GeneratorMachine, State
+from emel.text.generator import Cancel, GeneratorContext, GeneratorMachine, State
 from emel.text.renderer import Renderer
 from emel.text.sampler import Sampler
+from emel.text.waiting import rank_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import TracebackType
-    from typing import Self
+    from collections.abc import Callable, Sequence
 
     from emel.engine.session import Session
+    from emel.text.lanes import Lane, WaveKey
     from emel.text.sampling import SamplingParams
 
-_BEGIN, _ADVANCE, _CANCEL = Begin(), Advance(), Cancel()
-_TERMINAL = tuple(GeneratorMachine.TERMINAL)  # found by identity; hashing a member of an Enum is a call in Python
+T = TypeVar("T")
+
+_CANCEL = Cancel()
 _REASONS = {State.STOPPED: "stop", State.LENGTH: "length", State.CANCELLED: "cancelled"}
 
 
-class Request:
-    """A prompt and what becomes of it. `advance` and `cancel` run in the session's turn, whatever thread it is."""
+class Listener(Protocol):
+    """Hears of a request, on the compute thread between two steps: it must return at once and never wait.
 
-    def __init__(
-        self, session: Session, prompt_ids: Sequence[int], params: SamplingParams, stops: Sequence[str] = ()
-    ) -> None:
-        self.session = session
-        self._params = params if params.is_greedy else params.with_seed(_random_seed())
-        self._context = GeneratorContext(
-            prompt_ids=prompt_ids,
-            max_tokens=params.max_tokens,
-            sampler=Sampler(self._params, session.n_vocab),
-            renderer=Renderer(stops),
-            tokenizer=session.tokenizer,
-            graph=session.graph,
-            batch=session.batch,
-            cache=session.cache,
-            chunk=session.chunk,
-        )
-        self._machine = GeneratorMachine(self._context)
-        self._seat = Seat(self._context)
-        self._text: list[str] = []
-        self._n_given = 0  # tokens that chunks have brought
-        self._started = 0.0
-        self._prefill_seconds = self._decode_seconds = self._first_token_at = 0.0
-        self.completion: Completion | None = None
-        """What came of it, once it is over and did not fail."""
-
-    @property
-    def is_queued(self) -> bool:
-        """Whether it was not started."""
-        return self._machine.state is State.QUEUED
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more will come."""
-        return self._machine.state in _TERMINAL
-
-    def start(self) -> None:
-        """Takes a seat, waiting for one. RequestError when that cannot succeed."""
-        self._started = time.perf_counter()
-        self.session.admit(self._seat, self._begin)
-
-    def advance(self) -> Chunk | None:
-        """One step, and the chunk it gave if any, the last one with the completion. RequestError when it failed."""
-        machine, context = self._machine, self._context
-        if machine.state in _TERMINAL:  # another thread ended it
-            return None
-        self.session.check_open()
-        self.session.check_process()
-        self._seat.thread = get_ident()
-        is_first = not context.token_ids
-        begin = time.perf_counter()
-        machine.dispatch(_ADVANCE)
-        end = time.perf_counter()
-        if is_first:
-            self._prefill_seconds += end - begin
-            self._first_token_at = end
-        else:
-            self._decode_seconds += end - begin
-        if machine.state in _TERMINAL:
-            return self._end()
-        return self._chunk() if context.new_text else None
-
-    def cancel(self) -> None:
-        """Ends it where it stands; what it had given stays in its completion."""
-        self._seat.is_wanted = False
-        if self._machine.state not in _TERMINAL:
-            self._machine.dispatch(_CANCEL)
-            self._end()
-        self.session.leave(self._seat)
-
-    def _begin(self) -> None:
-        """In a turn: opens the sequence."""
-        self._machine.dispatch(_BEGIN)
-        if self._machine.state is State.FAILED:
-            self._end()
-
-    def _chunk(self) -> Chunk:
-        context, n_given = self._context, self._n_given
-        self._n_given = len(context.token_ids)
-        self._text.append(context.new_text)
-        return Chunk(context.new_text, tuple(context.token_ids[n_given:]))
-
-    def _end(self) -> Chunk:
-        """Leaves the seat and says what came of it."""
-        self.session.leave(self._seat)
-        error = self._context.error
-        if self._machine.state is State.FAILED:
-            assert error is not None
-            raise as_request_error(error) from error
-        last = self._chunk()
-        reason = _REASONS[self._machine.state]
-        self.completion = self._completion(reason)
-        return Chunk(last.text, last.token_ids, reason, self.completion)
-
-    def _completion(self, reason: str) -> Completion:
-        context = self._context
-        n_tokens = len(context.token_ids)
-        return Completion(
-            text="".join(self._text),
-            token_ids=tuple(context.token_ids),
-            finish_reason=reason,
-            timings=Timings(
-                n_prompt_tokens=len(context.prompt_ids),
-                n_tokens=n_tokens,
-                prefill_seconds=self._prefill_seconds,
-                decode_seconds=self._decode_seconds,
-                time_to_first_token=self._first_token_at - self._started if n_tokens else 0.0,
-            ),
-            n_prompt_tokens=len(context.prompt_ids),
-            seed=self._params.seed or 0,
-            sampling=self._params.effective(),
-        )
-
-
-class Stream:
-    """The chunks of one answer, computed as they are read: an iterator, and a context manager that closes it.
-
-    The answer starts with the first read. Any thread may read or close it. A failed request raises RequestError.
+    Exactly one of `on_end` and `on_failure` comes, once, and nothing after it. What `on_chunk` raises cancels the
+    request.
     """
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._is_done = False
+    def on_chunk(self, chunk: Chunk) -> None:
+        """A piece of the answer. The last has the finish reason and the completion; `on_end` follows it."""
 
-    @property
-    def completion(self) -> Completion | None:
-        """The whole answer once it is over, also when closed early ("cancelled"); None before and if it failed."""
-        return self._request.completion
+    def on_end(self, completion: Completion) -> None:
+        """It is over: finished, or cancelled."""
 
-    def __iter__(self) -> Self:
-        return self
+    def on_failure(self, error: Exception) -> None:
+        """It failed, with the error that the API raises for that."""
 
-    def __next__(self) -> Chunk:
-        request = self._request
-        request.session.check_process()  # before waiting for a turn: a fork may have none left to give
-        try:
-            if request.is_queued:
-                request.start()
-            run, advance = request.session.turns.run, request.advance
-            while not request.is_over:
-                chunk = run(advance)
-                if chunk is not None:
-                    return chunk
-        except BaseException:
-            self.close()
-            raise
-        self._is_done = True
-        raise StopIteration
 
-    def close(self) -> None:
-        """Cancels what is left, once the step that may be running is over. Harmless when repeated."""
-        if not self._is_done:
-            session = self._request.session
-            if not session.has_forked:  # the sequence is the parent's
-                session.turns.soon(self._request.cancel)
-            self._is_done = True
+class Request:
+    """A prompt and what becomes of it; a lane of the wave. `cancel` is for any thread, the rest for the wave."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    def __init__(
+        self,
+        session: Session,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        listener: Listener,
+        *,
+        stops: Sequence[str] = (),
+        cache_prompt: bool = True,
+        priority: int = 0,
+        constraint: Any = None,
     ) -> None:
-        self.close()
+        self.session = session
+        self.id = session.next_arrival()
+        self.rank = rank_of(self.id, priority)
+        self.followers: list[Lane] = []
+        self.key: WaveKey = session.key
+        self._listener = listener
+        self._params = params if params.is_greedy else params.with_seed(random_seed())
+        tokenizer = session.tokenizer
+        context = GeneratorContext(
+            ids=list(prompt_ids),
+            n_prompt=len(prompt_ids),
+            max_tokens=params.max_tokens,
+            sampler=Sampler(
+                self._params, session.n_vocab, prompt_ids=prompt_ids, end_ids=tokenizer.end_ids, constraint=constraint
+            ),
+            renderer=Renderer(stops),
+            tokenizer=tokenizer,
+            end_ids=tokenizer.end_ids.union(params.stop_token_ids),
+            batch=session.batch,
+            memory=session.memory,
+            reuses_prefix=cache_prompt,
+            wants_logprobs=params.logprobs is not None,
+        )
+        self.generator = GeneratorMachine(context)
+        self._n_given = 0  # tokens that chunks have brought
+        self._submitted_at = session.clock()
+        self._admitted_at = self._first_token_at = self._ended_at = 0.0
 
-    def __del__(self) -> None:
-        if not getattr(self, "_is_done", True):
-            self.close()
+    def cancel(self) -> None:
+        """Ends it within one step, wherever it stands; returns at once. Harmless when repeated."""
+        self.session.withdraw(self)
+
+    # ---- for the wave
+
+    def admitted(self, now: float) -> None:
+        """It has a lane."""
+        self._admitted_at = self._admitted_at or now
+
+    def publish(self, now: float) -> None:
+        """Tells the listener what is new, and the end if it is over."""
+        context, listener = self.generator.context, self._listener
+        if not self._first_token_at and len(context.ids) > context.n_prompt:
+            self._first_token_at = now
+        if context.sequence is not None:
+            if self._tell(listener.on_chunk, self._chunk()):
+                return
+            self.generator.dispatch(_CANCEL)
+        self._ended_at = now
+        state = self.generator.state
+        if state is State.FAILED:
+            assert context.error is not None
+            self._tell(listener.on_failure, failure(context.error))
+            return
+        reason = _REASONS[state]
+        completion = self._completion(reason)
+        if state is not State.CANCELLED:
+            self._tell(listener.on_chunk, self._chunk(reason, completion))
+        self._tell(listener.on_end, completion)
+
+    def refuse(self, error: Exception) -> None:
+        """Tells the listener that it never came to the wave."""
+        self._tell(self._listener.on_failure, error)
+
+    # ---- inside
+
+    def _tell(self, hear: Callable[[T], None], what: T) -> bool:
+        """Whether the listener took it; an exception of its goes where those of threads go."""
+        try:
+            hear(what)
+        except Exception as error:
+            threading.excepthook(
+                threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
+            )
+            return False
+        return True
+
+    def _chunk(self, reason: str | None = None, completion: Completion | None = None) -> Chunk:
+        context, n = self.generator.context, self._n_given
+        self._n_given = n_tokens = context.n_tokens
+        pieces = context.text
+        text = pieces[-1] if len(pieces) == context.n_shown + 1 else "".join(pieces[context.n_shown :])
+        context.n_shown = len(pieces)
+        token_ids = tuple(context.ids[context.n_prompt + n : context.n_prompt + n_tokens])
+        return Chunk(text, token_ids, reason, completion, context.logprobs[n:] if context.wants_logprobs else None)
+
+    def _completion(self, reason: str) -> Completion:
+        context, first, submitted = self.generator.context, self._first_token_at, self._submitted_at
+        ended, admitted = self._ended_at, self._admitted_at or self._ended_at
+        timings = Timings(
+            n_prompt_tokens=context.n_prompt,
+            n_tokens=context.n_tokens,
+            prefill_seconds=(first or ended) - admitted,
+            decode_seconds=ended - first if first else 0.0,
+            time_to_first_token=first - submitted if first else 0.0,
+            queue_seconds=admitted - submitted,
+            n_cached_tokens=context.n_cached,
+        )
+        return Completion(
+            text="".join(context.text),
+            token_ids=tuple(context.ids[context.n_prompt :]),
+            finish_reason=reason,
+            timings=timings,
+            n_prompt_tokens=context.n_prompt,
+            seed=self._params.seed or 0,
+            sampling=self._params.effective(),
+            n_cached_tokens=context.n_cached,
+            logprobs=context.logprobs if context.wants_logprobs else None,
+        )
 
 
-def complete(request: Request) -> Completion:
-    """Runs a request to its end."""
-    for _ in Stream(request):
-        pass
-    assert request.completion is not None
-    return request.completion
+def failure(error: Exception) -> Exception:
+    """The error that the API raises for a request that failed with another, its cause."""
+    raised = as_request_error(error)
+    if raised is not error:
+        raised.__cause__ = error
+    return raised
 
 
-def _random_seed() -> int:
+def random_seed() -> int:
     """53 bits: every JSON number holds them."""
     return int.from_bytes(os.urandom(7), "little") >> 3

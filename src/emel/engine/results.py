@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,14 +16,20 @@ class Timings:
     n_prompt_tokens: int
     n_tokens: int
     prefill_seconds: float
+    """From when it got a lane to its first token, in steps shared with others."""
     decode_seconds: float
     time_to_first_token: float
-    """From the start (of a stream: its first read), waiting for others included; 0 when there was no token."""
+    """From when it was submitted, waiting for a lane included; 0 when there was no token."""
+    queue_seconds: float = 0.0
+    """From when it was submitted to when it got a lane."""
+    n_cached_tokens: int = 0
+    """Prompt tokens that an earlier request had computed; the prefill had only the others to do."""
 
     @property
     def prefill_tokens_per_second(self) -> float:
-        """Prompt tokens per second of prefill."""
-        return self.n_prompt_tokens / self.prefill_seconds if self.prefill_seconds > 0 else 0.0
+        """Prompt tokens computed per second of prefill."""
+        n_computed = self.n_prompt_tokens - self.n_cached_tokens
+        return n_computed / self.prefill_seconds if self.prefill_seconds > 0 else 0.0
 
     @property
     def decode_tokens_per_second(self) -> float:
@@ -43,8 +49,14 @@ class Completion:
     n_prompt_tokens: int
     seed: int
     """The seed that was used, given or not; 0 when greedy without one."""
-    sampling: Mapping[str, float | int | None]
+    sampling: Mapping[str, Any]
     """The effective sampling parameters."""
+    n_cached_tokens: int = 0
+    """Prompt tokens that were not computed, because an earlier request had."""
+    logprobs: list[Any] | None = None
+    """What the sampler says of each token's probability, if it was asked to."""
+    choices: tuple[Completion, ...] = ()
+    """With n > 1: all completions, this one first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +67,5 @@ class Chunk:
     token_ids: tuple[int, ...]
     finish_reason: str | None = None
     completion: Completion | None = None
+    logprobs: list[Any] | None = None
+    """Of its tokens, if they were asked for."""

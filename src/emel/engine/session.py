@@ -1,63 +1,61 @@
-"""Session: one loaded model wired up to compute. Everything is made here once; one step runs at a time.
+"""Session: one loaded model wired up to compute. Everything is made here once; the wave makes the steps.
 
-A request takes a seat (a row of the KV cache) when it starts and leaves it when it ends; in between it takes turns with
-the others. Whatever ends a step early, the next one finds rows and blocks in order.
+Steps run on one thread of its own (emel.engine.mailbox); requests come in and are cancelled between two of them.
 """
 
 from __future__ import annotations
 
-import os
-import threading
-from typing import TYPE_CHECKING, Protocol
+import itertools
+import time
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from emel.engine.arguments import checked_whole
-from emel.engine.failures import load_failures, request_failures
-from emel.engine.turns import Turns
+from emel.engine.exclusive import Exclusive
+from emel.engine.failures import as_request_error, load_failures, request_failures
+from emel.engine.mailbox import Mailbox
+from emel.engine.memory import bindings, capacity_for, open_memory
 from emel.errors import RequestError
 from emel.graph.batch import Batch
-from emel.graph.capacity import Capacity
 from emel.graph.reservation import ReservedGraph
 from emel.kernel.features import Route, choose_route
 from emel.kernel.pool import LanePool
 from emel.kernel.threads import ThreadChoice, choose_threads
-from emel.memory.kv import KvCache
+from emel.memory.sequences import blocks_for
 from emel.model.loader import LoadedModel, load_model
+from emel.text.lanes import WaveKey
 from emel.text.tokenizer import Tokenizer, load_tokenizer
+from emel.text.wavefront import MakeRoom, Shut, Step, Submit, WaveContext, WavefrontMachine, Withdraw
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
+
+    from emel.engine.request import Request
+    from emel.memory.hybrid import HybridCache
+    from emel.memory.kv import KvCache
+
+T = TypeVar("T")
 
 DEFAULT_CONTEXT = 4096
 """Tokens of context when none is asked for and the model has as many."""
-MAX_SEQUENCES = 8
+DEFAULT_LANES = 8
+MAX_LANES = 256
 PREFILL_CHUNK = 512
+"""Tokens of a step; a longer prompt is read in several."""
+MIXED_CHUNK = 128
+"""Tokens of prompts in a step in which others decode: what a long prompt may make them wait for."""
 MAX_OUTPUTS = 64
+"""Rows of logits, at least."""
 
-
-new_gate = threading.Lock
-
-
-class SequenceHolder(Protocol):
-    """What sits on a seat: a generator's context, or anything else with a sequence of the cache."""
-
-    sequence: int | None
-
-
-class Seat:
-    """A place among the requests that run: `thread` drove it last; nobody waits for one that is not `is_wanted`."""
-
-    __slots__ = ("holder", "is_wanted", "thread")
-
-    def __init__(self, holder: SequenceHolder) -> None:
-        self.holder = holder
-        self.is_wanted = True
-        self.thread = 0
+_STEP = Step()
 
 
 class Session:
-    """Weights, plan, KV cache, batch, tokenizer and lanes of one model; at most MAX_SEQUENCES requests at a time.
+    """Weights, plan, memory, batch, tokenizer, compute lanes and the wave of one model.
 
-    Errors: ModelLoadError, ModelReadError, RequestError (an argument out of its range), MemoryError.
+    `n_lanes` requests run at a time, others wait. Errors: ModelLoadError, ModelReadError, RequestError (an argument out
+    of its range), MemoryError.
     """
 
     def __init__(
@@ -67,108 +65,124 @@ class Session:
         n_ctx: int | None = None,
         n_threads: int | None = None,
         isa: str | None = None,
+        n_lanes: int = DEFAULT_LANES,
+        prefix_bytes: int | None = None,
     ) -> None:
         if n_ctx is not None and checked_whole(n_ctx, "n_ctx") < 0:
             raise RequestError(f"n_ctx is {n_ctx}: it must be 0 (all the model has) or more")
+        if not 1 <= checked_whole(n_lanes, "n_lanes") <= MAX_LANES:
+            raise RequestError(f"n_lanes is {n_lanes}: 1 to {MAX_LANES} requests can run at a time")
+        if prefix_bytes is not None and checked_whole(prefix_bytes, "prefix_bytes") < 0:
+            raise RequestError(f"prefix_bytes is {prefix_bytes}: it must be 0 (keep no prefixes) or more")
         with request_failures():
             self.route: Route = choose_route(isa)
             self.threads: ThreadChoice = choose_threads(
                 None if n_threads is None else checked_whole(n_threads, "n_threads")
             )
             self.pool = LanePool(self.threads.n_threads)
-        self._opened: list[LanePool | LoadedModel | KvCache | Batch | ReservedGraph] = [self.pool]
+        self.n_lanes = n_lanes
+        self._opened: list[LanePool | LoadedModel | KvCache | HybridCache | Batch | ReservedGraph] = [self.pool]
         try:
             with load_failures():
-                self._build(path, n_ctx)
+                self._build(path, n_ctx, prefix_bytes)
         except BaseException:
             self._give_back()
             raise
-        self.turns = Turns(self._repair)
-        self.seats: list[Seat] = []
-        self.is_closed = False
-        self._waiting: dict[threading.Lock, int] = {}  # gate -> the thread in front of it
-        self._process = os.getpid()
+        self.clock = time.perf_counter
+        self.wave = self._new_wave()
+        self._arrivals = itertools.count(1)
+        self._mailbox = Mailbox()
+        self._mailbox.bind(self)
 
-    def _build(self, path: str | os.PathLike[str], n_ctx: int | None) -> None:
+    def _build(self, path: str | os.PathLike[str], n_ctx: int | None, prefix_bytes: int | None) -> None:
         self.model = load_model(path, self.pool)
         self._opened.append(self.model)
         parameters = self.model.parameters
         self.n_vocab = parameters.n_vocab
         self.n_ctx = context_size(n_ctx, parameters.n_ctx)
-        self.cache = KvCache(
-            n_kv_layers=parameters.n_kv_layers, heads=parameters.heads, n_ctx=self.n_ctx, max_sequences=MAX_SEQUENCES
-        )
-        self._opened.append(self.cache)
+        n_rows = self.n_lanes + 1  # one for what is computed between two steps
+        self.memory = open_memory(parameters, n_ctx=self.n_ctx, n_rows=n_rows, prefix_bytes=prefix_bytes)
+        self._opened.append(self.memory)
         self.chunk = min(PREFILL_CHUNK, self.n_ctx)
-        capacity = Capacity(
-            max_tokens=max(self.chunk, MAX_SEQUENCES),
-            max_outputs=min(MAX_OUTPUTS, max(self.chunk, MAX_SEQUENCES)),
-            max_sequences=MAX_SEQUENCES,
-            n_blocks=self.cache.n_blocks,
-        )
-        self.batch = Batch(capacity, self.n_vocab, self.cache.binding)
+        max_tokens = max(self.chunk, n_rows)
+        max_outputs = min(max(MAX_OUTPUTS, n_rows), max_tokens)
+        capacity = capacity_for(self.memory, max_tokens=max_tokens, max_outputs=max_outputs, n_rows=n_rows)
+        self.batch = Batch(capacity, self.n_vocab, *bindings(self.memory))
         self._opened.append(self.batch)
         self.graph = ReservedGraph(self.model.build, self.model.weights, capacity, pool=self.pool, route=self.route.isa)
         self._opened.append(self.graph)
         self.tokenizer: Tokenizer = load_tokenizer(self.model.metadata, self.n_vocab)
 
-    # ---- seats
-
-    def admit(self, seat: Seat, begin: Callable[[], None]) -> None:
-        """Waits until a sequence is free, takes the seat and calls `begin`, which opens the sequence.
-
-        RequestError when waiting would never end: every sequence belongs to this thread, or to others that wait too.
-        """
-        self.check_process()
-        gate = new_gate()
-        gate.acquire()
-        while not self.turns.run(lambda: self._try_admit(seat, begin, gate)):
-            try:
-                gate.acquire()
-            except BaseException:
-                self.turns.soon(lambda: self._waiting.pop(gate, None))
-                raise
-
-    def _try_admit(self, seat: Seat, begin: Callable[[], None], gate: threading.Lock) -> bool:
-        """Whether there is nothing to wait for; else the gate opens when there may not be any more."""
-        self.check_open()
-        me = threading.get_ident()
-        if not seat.is_wanted or seat in self.seats:
-            return True
-        if len(self.seats) < MAX_SEQUENCES:
-            seat.thread = me
-            self.seats.append(seat)
-            begin()
-            return True
-        waiting = {me, *self._waiting.values()}
-        if all(each.thread in waiting for each in self.seats):
-            raise RequestError(
-                f"{MAX_SEQUENCES} streams are unfinished, as many as a model runs at once, and the threads that read "
-                "them wait for this one or for each other",
-                hint="read one to its end, or close it",
+    def _new_wave(self) -> WavefrontMachine:
+        metadata = self.model.metadata
+        self.key = WaveKey(
+            model=str(metadata.get("general.name", "")),
+            backend="cpu",
+            route=self.route.name,
+            attention="causal",
+            outputs="logits of the last token",
+            formats="f16",
+        )
+        return WavefrontMachine(
+            WaveContext(
+                graph=self.graph,
+                batch=self.batch,
+                memory=self.memory,
+                clock=self.clock,
+                n_lanes=self.n_lanes,
+                n_budget=self.batch.capacity.max_tokens,
+                n_mixed=min(MIXED_CHUNK, self.chunk),
             )
-        self._waiting[gate] = me
-        return False
+        )
 
-    def leave(self, seat: Seat) -> None:
-        """Gives the seat up, within a turn; harmless when repeated."""
-        if seat in self.seats:
-            self.seats.remove(seat)
-        self._let_waiting_look()
+    # ---- from any thread
 
-    def _let_waiting_look(self) -> None:
-        while self._waiting:
-            self._waiting.popitem()[0].release()
+    def next_arrival(self) -> int:
+        """The number of a new request."""
+        return next(self._arrivals)
+
+    def submit(self, request: Request) -> None:
+        """Has a request, and those that follow it, wait for lanes; returns at once. RequestError when closed."""
+        self.check_open()
+        self._mailbox.put(partial(self._enter, request))
+
+    def withdraw(self, request: Request) -> None:
+        """Ends a request within one step; returns at once. Nothing in a process that forked: it runs in the other."""
+        if not self.has_forked:
+            self._mailbox.put(partial(self._leave, request))
+
+    def between_steps(self, action: Callable[[], T], n_tokens: int = 0) -> T:
+        """What `action` returns or raises, called on the compute thread with memory for a sequence of `n_tokens`.
+
+        Waits for the step that runs; lanes whose memory is needed are preempted. RequestError when closed, and from a
+        listener, which runs in the midst of a step.
+        """
+        self.check_open()
+        self.check_may_wait()
+        exclusive = Exclusive(action)
+        self._mailbox.put(partial(self._run_exclusive, exclusive, n_tokens))
+        return exclusive.result()
 
     def check_open(self) -> None:
-        """RequestError when the model was closed."""
-        if self.is_closed:
-            raise RequestError("this model is closed", hint="load it again with emel.load; close it after its requests")
+        """RequestError when the model was closed, or belongs to another process."""
+        self.check_process()
+        if self._mailbox.is_closed:
+            raise closed_error()
 
     @property
     def has_forked(self) -> bool:
         """Whether this process is a fork of the one that loaded the model: it has its memory, but not its threads."""
-        return self._process != os.getpid()
+        return self._mailbox.has_forked
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether the caller can wait for the wave: not in a fork, and not on the compute thread, as listeners are."""
+        return not (self.has_forked or self._mailbox.is_own_thread)
+
+    def check_may_wait(self) -> None:
+        """RequestError for a listener that would wait for the wave that waits for it."""
+        if self._mailbox.is_own_thread:
+            raise RequestError("a listener cannot wait for the model that calls it: submit a request instead")
 
     def check_process(self) -> None:
         """RequestError in a process that forked from the one that loaded the model."""
@@ -178,24 +192,61 @@ class Session:
                 hint="load it in the process that uses it",
             )
 
-    def _repair(self) -> None:
-        self.cache.repair([each.holder.sequence for each in self.seats if each.holder.sequence is not None])
-
-    # ---- life
-
     def close(self) -> None:
-        """Gives everything back as soon as no step runs; requests that are not done fail. Harmless when repeated."""
-        self.turns.run(self._close)
+        """Gives everything back once the step that runs is over; requests that are not done fail.
 
-    def _close(self) -> None:
-        self.is_closed = True
+        Harmless when repeated. A listener may call it too: then it returns before that.
+        """
+        if self.has_forked:
+            self._give_back()
+        else:
+            self._mailbox.close()
+
+    # ---- on the compute thread
+
+    def work(self) -> bool:
+        """One step; False when there is nothing to do."""
+        wave = self.wave
+        try:
+            wave.dispatch(_STEP)
+        except Exception as error:  # a step broke off where it never should: what it left behind cannot be trusted
+            self._mailbox.is_closed = True
+            wave.dispatch(Shut(as_request_error(error)))
+            raise
+        return bool(wave.context.lanes or wave.context.waiting)
+
+    def stop(self) -> None:
+        """Fails what is left and gives everything back."""
+        if not self.wave.is_terminal:
+            self.wave.dispatch(Shut(closed_error()))
         self._give_back()
-        self._let_waiting_look()
+
+    def _enter(self, request: Request) -> None:
+        if self.wave.is_terminal:
+            request.refuse(closed_error())
+        else:
+            self.wave.dispatch(Submit(request))
+
+    def _leave(self, request: Request) -> None:
+        if not self.wave.is_terminal:
+            self.wave.dispatch(Withdraw(request))
+
+    def _run_exclusive(self, exclusive: Exclusive[T], n_tokens: int) -> None:
+        if self.wave.is_terminal:
+            exclusive.refuse(closed_error())
+            return
+        self.wave.dispatch(MakeRoom(blocks_for(n_tokens)))
+        exclusive.run()
 
     def _give_back(self) -> None:
         """Last made first."""
         while self._opened:
             self._opened.pop().close()
+
+
+def closed_error() -> RequestError:
+    """What requests of a closed model end with."""
+    return RequestError("this model is closed", hint="load it again with emel.load; close it after its requests")
 
 
 def context_size(requested: int | None, trained: int) -> int:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emel.graph.batch import StateBinding
+from emel.kernel.buffers import address_of, int32_array
 from emel.kernel.sizes import KV_BLOCK
 from emel.memory.errors import CacheError, CacheFullError
 
@@ -32,6 +34,8 @@ class HybridCache:
         self.kv = kv
         self.slots = slots
         self._slot_of: dict[int, int] = {}
+        self._rows = int32_array(kv.max_sequences)  # the slot of each row, where plan runs read it
+        self._rows_address = address_of(self._rows)
         self._checkpoints: dict[StoredBlock, int] = {}  # the least recently used first
         kv.prefixes.on_drop = self._drop
 
@@ -40,12 +44,44 @@ class HybridCache:
         """States kept at block borders."""
         return len(self._checkpoints)
 
+    @property
+    def n_ctx(self) -> int:
+        """Tokens a sequence may have."""
+        return self.kv.n_ctx
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of the KV cache."""
+        return self.kv.n_blocks
+
+    @property
+    def has_state(self) -> bool:
+        """Whether sequences have a recurrent state besides their blocks: all have."""
+        return True
+
+    @property
+    def state_binding(self) -> StateBinding:
+        """What batches point at besides `kv.binding`; valid until `close`."""
+        return StateBinding(self.slots.address, self.slots.n_bytes, self._rows_address, self.kv.max_sequences)
+
+    def n_tokens(self, sequence: int) -> int:
+        """Tokens the sequence holds; the next one's position."""
+        return self.kv.n_tokens(sequence)
+
+    def free_blocks(self) -> int:
+        """As KvCache.free_blocks."""
+        return self.kv.free_blocks()
+
     def slot(self, sequence: int) -> int:
         """The slot of a sequence's state."""
         self.kv.n_tokens(sequence)  # refuses one that is not open
         return self._slot_of[sequence]
 
     # ---- sequences
+
+    def can_open_with_prefix(self, token_ids: Sequence[int], *, reuse: bool = True, n_spare: int = 0) -> bool:
+        """As KvCache.can_open_with_prefix, as far as the last checkpoint."""
+        return self.kv.can_open_on(self._find(token_ids) if reuse else [], len(token_ids), n_spare)
 
     def can_open(self) -> bool:
         """Whether a sequence can be opened: each has a slot, so blocks' rows decide."""
@@ -61,7 +97,7 @@ class HybridCache:
         child = self.kv.fork(parent)
         try:
             self._make_room()
-            self._slot_of[child] = self.slots.fork(source)
+            self._give_slot(child, self.slots.fork(source))
         except BaseException:
             self.kv.close_sequence(child)
             raise
@@ -84,7 +120,7 @@ class HybridCache:
         for sequence in held:
             if sequence not in self._slot_of:
                 self._make_room()
-                self._slot_of[sequence] = self.slots.open()
+                self._give_slot(sequence, self.slots.open())
             if self.slots.n_tokens(self._slot_of[sequence]) != self.kv.n_tokens(sequence):
                 self.kv.rollback(sequence, self.kv.n_tokens(sequence))
                 self.slots.reset(self._slot_of[sequence])
@@ -177,11 +213,15 @@ class HybridCache:
     def _open_on(self, chain: Sequence[StoredBlock], *, is_private: bool) -> int:
         sequence = self.kv.open_on(chain, is_private=is_private)
         try:
-            self._slot_of[sequence] = self._copy_of(chain[-1]) if chain else self._fresh()
+            self._give_slot(sequence, self._copy_of(chain[-1]) if chain else self._fresh())
         except BaseException:
             self.kv.close_sequence(sequence)
             raise
         return sequence
+
+    def _give_slot(self, sequence: int, slot: int) -> None:
+        self._slot_of[sequence] = slot
+        self._rows[sequence] = slot
 
     def _fresh(self) -> int:
         self._make_room()

@@ -94,6 +94,11 @@ class KvCache:
         """Blocks that open sequences own."""
         return self.n_blocks - self.free_blocks()
 
+    @property
+    def has_state(self) -> bool:
+        """Whether sequences have a recurrent state besides: never, see HybridCache."""
+        return False
+
     # ---- sequences
 
     def can_open(self) -> bool:
@@ -194,6 +199,8 @@ class KvCache:
         Returns the position of each one's first token. All or nothing: CacheFullError. Blocks shared with others that
         would be written are copied.
         """
+        if self._fits_as_it_is(additions):
+            return [self._advance(sequence, n) for sequence, n in additions]
         states = [(self._state(sequence), n) for sequence, n in additions]
         if len({sequence for sequence, _ in additions}) < len(additions):
             raise CacheError("a sequence is named twice: give all its tokens at once")
@@ -208,6 +215,11 @@ class KvCache:
             )
         spare = iter(self.prefixes.allocate(n_wanted))
         return [self._extend(sequence, n, spare) for sequence, n in additions]
+
+    def can_rollback(self, sequence: int, n: int) -> bool:
+        """Whether the last `n` tokens can be forgotten: always, of an open sequence."""
+        self._state(sequence)
+        return n >= 0
 
     def rollback(self, sequence: int, n: int) -> None:
         """Forgets the last `n` tokens, all of them when there are fewer, and gives back the blocks they leave empty."""
@@ -231,12 +243,9 @@ class KvCache:
         """How many tokens of a prompt need not be computed. Changes nothing."""
         return len(self.find(token_ids)) * KV_BLOCK
 
-    def can_open_with_prefix(self, token_ids: Sequence[int], *, reuse: bool = True) -> bool:
-        """Whether a row is free, and blocks for the whole prompt, those it shares counted once."""
-        found = self.find(token_ids) if reuse else []
-        n_new = blocks_for(len(token_ids)) - len(found)
-        n_idle = sum(self.prefixes.is_idle(stored) for stored in found)
-        return self.can_open() and len(token_ids) <= self.n_ctx and n_new <= self.free_blocks() - n_idle
+    def can_open_with_prefix(self, token_ids: Sequence[int], *, reuse: bool = True, n_spare: int = 0) -> bool:
+        """Whether a row is free, and blocks for the whole prompt, those it shares counted once, and `n_spare` more."""
+        return self.can_open_on(self.find(token_ids) if reuse else [], len(token_ids), n_spare)
 
     def open_with_prefix(self, token_ids: Sequence[int], *, reuse: bool = True) -> tuple[int, int]:
         """A new sequence that holds as much of the prompt as is stored, and how many tokens that is.
@@ -255,6 +264,12 @@ class KvCache:
         """CacheFullError when no sequence could hold the prompt."""
         if len(token_ids) > self.n_ctx:
             raise CacheFullError(f"a prompt of {len(token_ids)} tokens exceeds the context of {self.n_ctx}")
+
+    def can_open_on(self, chain: Sequence[StoredBlock], n_tokens: int, n_spare: int = 0) -> bool:
+        """Whether a row is free, and blocks for what of `n_tokens` comes after a chain, with `n_spare` left over."""
+        n_new = blocks_for(n_tokens) - len(chain)
+        n_idle = sum(self.prefixes.is_idle(stored) for stored in chain)
+        return self.can_open() and n_tokens <= self.n_ctx and n_new + n_spare <= self.free_blocks() - n_idle
 
     def open_on(self, chain: Sequence[StoredBlock], *, is_private: bool = False) -> int:
         """A new sequence that begins with a chain of stored blocks, as `find` gave it; CacheFullError.
@@ -313,6 +328,27 @@ class KvCache:
         self.prefixes.retain(state.blocks)
         self._sequences[sequence] = state
         return sequence
+
+    def _fits_as_it_is(self, additions: Sequence[tuple[int, int]]) -> bool:
+        """Whether a step of one token each, rows ascending, fits blocks its sequences have already and have alone.
+
+        Most decode steps do: no block to find, none to count.
+        """
+        previous, sequences, counts = -1, self._sequences, self.pool
+        for sequence, n in additions:
+            state = sequences[sequence] if previous < sequence < self.max_sequences else None
+            if n != 1 or state is None or not state.n_tokens % KV_BLOCK or state.n_tokens >= self.n_ctx:
+                return False
+            if counts.is_shared(state.blocks[state.n_tokens // KV_BLOCK]):
+                return False
+            previous = sequence
+        return True
+
+    def _advance(self, sequence: int, n: int) -> int:
+        state = self._state(sequence)
+        first = state.n_tokens
+        state.n_tokens = first + n
+        return first
 
     def _extend(self, sequence: int, n: int, spare: Iterator[int]) -> int:
         """Adds `n` tokens, with blocks from `spare` for a copy of a shared tail and for what lies behind it."""

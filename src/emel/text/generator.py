@@ -1,27 +1,28 @@
-"""The generator: one request from its prompt to exactly one terminal state.
+"""The generator: one request from its prompt to exactly one terminal state, driven by the wave it takes part in.
 
-1. Begin opens a sequence; the prompt is computed in chunks, one per Advance.
-2. The last chunk's logits give the first token; every further Advance computes one token and chooses the next.
-3. A chosen token ends the request (an end token, a stop string, the limit of tokens or of the context) or is shown.
-4. Cancel ends it from any state that is not terminal; also from one between two steps, where an interrupt out of an
-   effect leaves it. Whatever ends it, the sequence is closed once.
+1. `ids` are the prompt and the chosen tokens; the memory has the first `n_computed` of them, and a step computes more.
+   The logits of the last one give the next, so a chunk of a prompt and a token of an answer are the same thing.
+2. A chosen token ends the request (an end token, a stop string, the limit of tokens or of the context) or is shown.
+3. Preempt gives the sequence back and keeps the ids: when admitted again the request computes them anew, and goes on
+   with the same bits.
+4. Join opens the sequence of another completion of the same prompt as a fork, with the logits computed already.
+5. Effects raise what goes wrong; whoever dispatched hands it back as Fail, which has a row in every state that is not
+   terminal. So has Cancel. Whatever ends a request, its sequence is closed once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
-from emel.graph.batch import Outputs
+from emel.kernel.sizes import KV_BLOCK
 from emel.sm import Machine, Row
 from emel.text.errors import GenerationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from emel.graph.batch import Batch
-    from emel.memory.kv import KvCache
+    from emel.memory.sequence_memory import SequenceMemory
     from emel.text.renderer import Renderer
     from emel.text.sampler import Sampler
     from emel.text.tokenizer import Tokenizer
@@ -32,8 +33,6 @@ class State(Enum):
 
     QUEUED = "queued"
     PREFILLING = "prefilling"
-    CHUNK_DONE = "chunk_done"
-    PROMPT_DONE = "prompt_done"
     COMPUTED = "computed"
     CHOSEN = "chosen"
     SHOWN = "shown"
@@ -45,13 +44,25 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
-    """Admit the request."""
+class Admit:
+    """Open a sequence, on what the memory has of these ids already."""
 
 
 @dataclass(frozen=True, slots=True)
-class Advance:
-    """Take one step: a chunk of the prompt, or a token."""
+class Join:
+    """Fork `leader`, whose whole prompt, the same as ours, was computed by the last step."""
+
+    leader: GeneratorContext
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The last step computed the next `n_step` ids; `output` is the row of the last one's logits, if it has any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Others need the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,50 +70,58 @@ class Cancel:
     """Nobody wants the rest."""
 
 
-class Compute(Protocol):
-    """Runs a batch (emel.graph.reservation.ReservedGraph)."""
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """It cannot go on."""
 
-    def compute(self, batch: Batch, /) -> None:
-        """Raises what went wrong."""
+    error: Exception
 
 
 @dataclass(slots=True)
 class GeneratorContext:
     """The request, what it computes with, and what has come of it."""
 
-    prompt_ids: Sequence[int]
+    ids: list[int]
+    n_prompt: int
     max_tokens: int | None
     sampler: Sampler
     renderer: Renderer
     tokenizer: Tokenizer
-    graph: Compute
+    end_ids: frozenset[int]
     batch: Batch
-    cache: KvCache
-    chunk: int  # tokens of a prefill step
+    memory: SequenceMemory
+    reuses_prefix: bool = True
+    wants_logprobs: bool = False
     sequence: int | None = None
-    n_computed: int = 0  # prompt tokens whose keys and values are in the cache
-    token_ids: list[int] = field(default_factory=list)
-    new_text: str = ""  # of the last step
+    n_computed: int = 0
+    n_published: int = 0  # full blocks that others can find
+    n_cached: int = 0  # prompt tokens that the first admission found computed
+    n_admissions: int = 0
+    n_step: int = 0  # ids of the step that runs
+    output: int = -1  # row of its logits
+    logprobs: list[Any] = field(default_factory=list)  # one for each chosen token, if wanted
+    text: list[str] = field(default_factory=list)
+    n_shown: int = 0  # pieces of `text` that were handed out
     stop: str | None = None  # what ended the text, when a stop string did
     error: Exception | None = None
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens chosen so far."""
+        return len(self.ids) - self.n_prompt
 
 
 # ---- guards
 
 
-def fits_context(context: GeneratorContext, _event: Begin) -> bool:
-    """The prompt has tokens, and the context has room for them."""
-    return 1 <= len(context.prompt_ids) <= context.cache.n_ctx and context.cache.can_open()
+def has_more_to_read(context: GeneratorContext, _event: Computed) -> bool:
+    """Ids are left that no step has computed."""
+    return context.n_computed + context.n_step < len(context.ids)
 
 
-def is_last_chunk(context: GeneratorContext, _event: Advance) -> bool:
-    """The rest of the prompt fits one step."""
-    return len(context.prompt_ids) - context.n_computed <= context.chunk
-
-
-def has_failed(context: GeneratorContext, _event: object) -> bool:
-    """The last step left an error."""
-    return context.error is not None
+def is_not_finite(context: GeneratorContext, _event: object) -> bool:
+    """The logits have a NaN or an infinity."""
+    return context.batch.argmax[context.output] < 0
 
 
 def wants_nothing(context: GeneratorContext, _event: object) -> bool:
@@ -111,8 +130,8 @@ def wants_nothing(context: GeneratorContext, _event: object) -> bool:
 
 
 def is_end_token(context: GeneratorContext, _event: object) -> bool:
-    """The model says it is done."""
-    return context.token_ids[-1] in context.tokenizer.end_ids
+    """The model says it is done, or a token came that was to end the answer."""
+    return context.ids[-1] in context.end_ids
 
 
 def met_stop_string(context: GeneratorContext, _event: object) -> bool:
@@ -122,142 +141,136 @@ def met_stop_string(context: GeneratorContext, _event: object) -> bool:
 
 def is_at_limit(context: GeneratorContext, _event: object) -> bool:
     """No more tokens are wanted, or the context is full."""
-    n_tokens = len(context.token_ids)
-    return n_tokens == context.max_tokens or len(context.prompt_ids) + n_tokens > context.cache.n_ctx
+    n = len(context.ids)
+    return n - context.n_prompt == context.max_tokens or n > context.memory.n_ctx
 
 
 # ---- effects
 
 
-def open_sequence(context: GeneratorContext, _event: Begin) -> None:
-    """Takes a row of the block table."""
-    context.sequence = context.cache.open()
+def open_sequence(context: GeneratorContext, _event: Admit) -> None:
+    """Takes a row, with as much of the ids as the memory has."""
+    sequence, n_found = context.memory.open_with_prefix(context.ids, reuse=context.reuses_prefix)
+    context.sequence, context.n_computed = sequence, n_found
+    context.n_published = n_found // KV_BLOCK
+    if not context.n_admissions:
+        context.n_cached = n_found
+    context.n_admissions += 1
 
 
-def refuse(context: GeneratorContext, _event: Begin) -> None:
-    """Says why the request cannot start."""
-    n, n_ctx = len(context.prompt_ids), context.cache.n_ctx
-    if n == 0:
-        message = "the prompt has no tokens: give at least one character"
-    elif n > n_ctx:
-        message = f"the prompt has {n} tokens, the context holds {n_ctx}: shorten it, or load with a larger n_ctx"
-    else:
-        message = f"all {context.cache.max_sequences} sequences are in use: finish or close another request first"
-    context.error = GenerationError(message)
+def fork_leader(context: GeneratorContext, event: Join) -> None:
+    """Takes a row that shares the leader's blocks, and the leader's logits."""
+    leader = event.leader
+    assert leader.sequence is not None
+    context.sequence = context.memory.fork(leader.sequence)
+    context.n_computed = context.n_cached = len(context.ids)
+    context.n_published = leader.n_published
+    context.output, context.n_step = leader.output, leader.n_step
+    context.n_admissions += 1
 
 
-def compute_chunk(context: GeneratorContext, _event: Advance) -> None:
-    """A chunk of the prompt that is not its last: no logits."""
-    _compute_prompt(context, context.chunk, Outputs.NONE)
-
-
-def compute_last_chunk(context: GeneratorContext, _event: Advance) -> None:
-    """The end of the prompt, with the logits of its last token."""
-    _compute_prompt(context, len(context.prompt_ids) - context.n_computed, Outputs.LAST)
-
-
-def compute_token(context: GeneratorContext, _event: Advance) -> None:
-    """The token chosen last, with its logits."""
-    assert context.sequence is not None
-    context.new_text = ""
-    batch = context.batch
-    batch.clear()
-    try:
-        position = context.cache.reserve(context.sequence, 1)
-        batch.add_token(context.token_ids[-1], position, context.sequence)
-        context.graph.compute(batch)
-        check_output(batch, 0)
-    except (ValueError, RuntimeError, MemoryError) as error:
-        context.error = error
+def take_computed(context: GeneratorContext, _event: Computed) -> None:
+    """Counts the step's ids, and lets others find the blocks that are full."""
+    n = context.n_computed = context.n_computed + context.n_step
+    if n // KV_BLOCK > context.n_published:
+        assert context.sequence is not None
+        context.n_published = n // KV_BLOCK
+        context.memory.publish(context.sequence, context.ids[:n])
 
 
 def choose(context: GeneratorContext, _event: object) -> None:
-    """The next token, from the logits of the only output."""
-    position = len(context.prompt_ids) + len(context.token_ids)
-    try:
-        context.token_ids.append(context.sampler.choose(context.batch, 0, position))
-    except RuntimeError as error:
-        context.error = error
+    """The next token, from the logits of the last one."""
+    batch, output, sampler = context.batch, context.output, context.sampler
+    token = sampler.choose(batch, output, len(context.ids))
+    if context.wants_logprobs:
+        context.logprobs.append(sampler.logprobs(batch, output, token))
+    context.ids.append(token)
+    sampler.accept(token)
 
 
 def show(context: GeneratorContext, _event: object) -> None:
     """The token's text, as far as it is certain; control tokens have none."""
-    token = context.token_ids[-1]
-    if not context.tokenizer.is_control(token):
-        context.new_text = context.renderer.feed(context.tokenizer.token_bytes(token))
+    token, tokenizer = context.ids[-1], context.tokenizer
+    if not tokenizer.is_control(token):
+        text = context.renderer.feed(tokenizer.token_bytes(token))
+        if text:
+            context.text.append(text)
 
 
 def finish(context: GeneratorContext, event: object) -> None:
     """Shows what was held back and gives the sequence back."""
-    shown = context.new_text + context.renderer.flush()
+    rest = context.renderer.flush()
+    if rest:
+        context.text.append(rest)
     context.stop = context.renderer.stop
     close(context, event)
-    context.new_text = shown
 
 
 def close(context: GeneratorContext, _event: object) -> None:
     """Gives the sequence back; nothing more is shown."""
-    context.new_text = ""
     if context.sequence is not None:
-        context.cache.close_sequence(context.sequence)
-        context.sequence = None
+        sequence, context.sequence = context.sequence, None
+        context.memory.close_sequence(sequence)
 
 
-def _compute_prompt(context: GeneratorContext, n_tokens: int, outputs: Outputs) -> None:
-    assert context.sequence is not None
-    batch = context.batch
-    batch.clear()
-    try:
-        position = context.cache.reserve(context.sequence, n_tokens)
-        batch.add(context.prompt_ids[position : position + n_tokens], position, context.sequence, outputs=outputs)
-        context.graph.compute(batch)
-        if outputs is not Outputs.NONE:
-            check_output(batch, 0)
-    except (ValueError, RuntimeError, MemoryError) as error:
-        context.error = error
-    context.n_computed += n_tokens
+def give_back(context: GeneratorContext, event: Preempt) -> None:
+    """Gives the sequence back, to compute it anew later."""
+    close(context, event)
+    context.n_computed = context.n_published = 0
 
 
-def check_output(batch: Batch, output: int) -> None:
-    """GenerationError naming the first layer when the logits of an output are not finite."""
-    if batch.argmax[output] >= 0:
-        return
-    bad = [layer for layer in batch.bad_layer[: batch.n_tokens] if layer >= 0]
+def fail(context: GeneratorContext, event: Fail) -> None:
+    """Keeps the error and gives the sequence back."""
+    context.error = event.error
+    close(context, event)
+
+
+def fail_not_finite(context: GeneratorContext, event: object) -> None:
+    """Says in which layer the logits stopped being finite, and gives the sequence back."""
+    context.error = not_finite(context.batch, context.output, context.n_step)
+    close(context, event)
+
+
+def not_finite(batch: Batch, output: int, n_tokens: int) -> GenerationError:
+    """The error that names the first layer in which the last `n_tokens` tokens up to an output are not finite."""
+    end = batch.output_rows[output] + 1
+    bad = [layer for layer in batch.bad_layer[max(end - n_tokens, 0) : end] if layer >= 0]
     where = f"a value first stopped being finite in layer {min(bad)}" if bad else "the output matrix made them so"
-    raise GenerationError(f"the logits are not finite (NaN or infinity): {where}; the model file is likely damaged")
+    return GenerationError(f"the logits are not finite (NaN or infinity): {where}; the model file is likely damaged")
 
 
 class GeneratorMachine(Machine[State, GeneratorContext]):
-    """See the file's header. Results: context.token_ids, new_text after every step, error."""
+    """See the file's header. Results: context.ids behind the prompt, text, error."""
 
     INITIAL = State.QUEUED
     TERMINAL = frozenset({State.STOPPED, State.LENGTH, State.CANCELLED, State.FAILED})
     TABLE = (
-        #   source             event    guard            effect              destination
-        Row(State.QUEUED,      Begin,   fits_context,    open_sequence,      State.PREFILLING),
-        Row(State.QUEUED,      Begin,   None,            refuse,             State.FAILED),
-        Row(State.QUEUED,      Cancel,  None,            close,              State.CANCELLED),
-        Row(State.PREFILLING,  Advance, is_last_chunk,   compute_last_chunk, State.PROMPT_DONE),
-        Row(State.PREFILLING,  Advance, None,            compute_chunk,      State.CHUNK_DONE),
-        Row(State.PREFILLING,  Cancel,  None,            close,              State.CANCELLED),
-        Row(State.CHUNK_DONE,  None,    has_failed,      close,              State.FAILED),
-        Row(State.CHUNK_DONE,  None,    None,            None,               State.PREFILLING),
-        Row(State.CHUNK_DONE,  Cancel,  None,            close,              State.CANCELLED),
-        Row(State.PROMPT_DONE, None,    has_failed,      close,              State.FAILED),
-        Row(State.PROMPT_DONE, None,    wants_nothing,   finish,             State.LENGTH),
-        Row(State.PROMPT_DONE, None,    None,            choose,             State.CHOSEN),
-        Row(State.PROMPT_DONE, Cancel,  None,            close,              State.CANCELLED),
-        Row(State.COMPUTED,    None,    has_failed,      close,              State.FAILED),
-        Row(State.COMPUTED,    None,    None,            choose,             State.CHOSEN),
-        Row(State.COMPUTED,    Cancel,  None,            close,              State.CANCELLED),
-        Row(State.CHOSEN,      None,    has_failed,      close,              State.FAILED),
-        Row(State.CHOSEN,      None,    is_end_token,    finish,             State.STOPPED),
-        Row(State.CHOSEN,      None,    None,            show,               State.SHOWN),
-        Row(State.CHOSEN,      Cancel,  None,            close,              State.CANCELLED),
-        Row(State.SHOWN,       None,    met_stop_string, finish,             State.STOPPED),
-        Row(State.SHOWN,       None,    is_at_limit,     finish,             State.LENGTH),
-        Row(State.SHOWN,       None,    None,            None,               State.DECODING),
-        Row(State.SHOWN,       Cancel,  None,            close,              State.CANCELLED),
-        Row(State.DECODING,    Advance, None,            compute_token,      State.COMPUTED),
-        Row(State.DECODING,    Cancel,  None,            close,              State.CANCELLED),
+        #   source             event     guard             effect           destination
+        Row(State.QUEUED,      Admit,    None,             open_sequence,   State.PREFILLING),
+        Row(State.QUEUED,      Join,     None,             fork_leader,     State.COMPUTED),
+        Row(State.QUEUED,      Cancel,   None,             close,           State.CANCELLED),
+        Row(State.QUEUED,      Fail,     None,             fail,            State.FAILED),
+        Row(State.PREFILLING,  Computed, has_more_to_read, take_computed,   State.PREFILLING),
+        Row(State.PREFILLING,  Computed, None,             take_computed,   State.COMPUTED),
+        Row(State.PREFILLING,  Preempt,  None,             give_back,       State.QUEUED),
+        Row(State.PREFILLING,  Cancel,   None,             close,           State.CANCELLED),
+        Row(State.PREFILLING,  Fail,     None,             fail,            State.FAILED),
+        Row(State.COMPUTED,    None,     is_not_finite,    fail_not_finite, State.FAILED),
+        Row(State.COMPUTED,    None,     wants_nothing,    finish,          State.LENGTH),
+        Row(State.COMPUTED,    None,     None,             choose,          State.CHOSEN),
+        Row(State.COMPUTED,    Cancel,   None,             close,           State.CANCELLED),
+        Row(State.COMPUTED,    Fail,     None,             fail,            State.FAILED),
+        Row(State.CHOSEN,      None,     is_end_token,     finish,          State.STOPPED),
+        Row(State.CHOSEN,      None,     None,             show,            State.SHOWN),
+        Row(State.CHOSEN,      Cancel,   None,             close,           State.CANCELLED),
+        Row(State.CHOSEN,      Fail,     None,             fail,            State.FAILED),
+        Row(State.SHOWN,       None,     met_stop_string,  finish,          State.STOPPED),
+        Row(State.SHOWN,       None,     is_at_limit,      finish,          State.LENGTH),
+        Row(State.SHOWN,       None,     None,             None,            State.DECODING),
+        Row(State.SHOWN,       Cancel,   None,             close,           State.CANCELLED),
+        Row(State.SHOWN,       Fail,     None,             fail,            State.FAILED),
+        Row(State.DECODING,    Computed, None,             take_computed,   State.COMPUTED),
+        Row(State.DECODING,    Preempt,  None,             give_back,       State.QUEUED),
+        Row(State.DECODING,    Cancel,   None,             close,           State.CANCELLED),
+        Row(State.DECODING,    Fail,     None,             fail,            State.FAILED),
     )  # fmt: skip

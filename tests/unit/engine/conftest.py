@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +13,8 @@ from model.tiny_llama import Geometry, write_tiny_llama
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from emel.graph.batch import Batch
 
 N_CTX = 96
 
@@ -33,11 +36,62 @@ def shared_model(tiny_path: Path) -> Iterator[emel.Model]:
 def model(shared_model: emel.Model) -> Iterator[emel.Model]:
     """The module's model; whatever the test did, all its memory must be free afterwards."""
     yield shared_model
-    session = shared_model.session
-    left, session.seats = session.seats, []  # one test's fault is not the next one's
-    session.turns.run(session._repair)
+    wave = shared_model.engine.wave.context
+    left = shared_model.engine.between_steps(lambda: [*wave.lanes, *wave.waiting])
+    for each in left:  # one test's fault is not the next one's
+        each.cancel()
     assert left == []
-    assert session.cache.pool.n_free == session.cache.n_blocks
-    assert all(not session.cache.n_tokens(session.cache.open()) for _ in range(session.cache.max_sequences))
-    for sequence in range(session.cache.max_sequences):
-        session.cache.close_sequence(sequence)
+    assert shared_model.engine.between_steps(wave.memory.free_blocks) == wave.memory.n_blocks
+    assert n_open(shared_model) == 0
+
+
+def n_open(model: emel.Model) -> int:
+    """Sequences in use, by the wave and by the memory's rows, which must agree."""
+    engine = model.engine
+
+    def count() -> int:
+        rows = sum(state is not None for state in engine.memory._sequences)
+        assert rows == len(engine.wave.context.lanes)
+        return rows
+
+    return engine.between_steps(count)
+
+
+class SlowGraph:
+    """Computes a step whenever the test says so."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self._allowed = threading.Semaphore(0)
+        self._done = threading.Semaphore(0)
+        self._is_free = False
+        self.n_steps = 0
+
+    def compute(self, batch: Batch) -> None:
+        if not self._is_free:
+            assert self._allowed.acquire(timeout=20)
+        self.n_steps += 1
+        self._graph.compute(batch)
+        self._done.release()
+
+    def step(self, n: int) -> None:
+        """Lets n steps be computed, and waits until they are."""
+        for _ in range(n):
+            self._allowed.release()
+            assert self._done.acquire(timeout=20)
+
+    def go_on(self) -> None:
+        """Never holds a step back again."""
+        self._is_free = True
+        self._allowed.release()
+
+
+@pytest.fixture
+def slow(model: emel.Model) -> Iterator[SlowGraph]:
+    """Steps of the module's model are made one by one."""
+    context = model.engine.wave.context
+    graph = SlowGraph(context.graph)
+    context.graph, plain = graph, context.graph
+    yield graph
+    graph.go_on()
+    context.graph = plain

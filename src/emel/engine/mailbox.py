@@ -1,0 +1,144 @@
+"""The compute thread: what it is asked to do waits in a mailbox, and it does that between two steps of the wave.
+
+1. Putting something in never waits: finalizers and signal handlers may use a SimpleQueue in the midst of anything.
+2. The thread starts with the first thing it is asked, and sleeps whenever there is nothing to do.
+3. While it sleeps it holds nothing but the mailbox, so that a model which nobody holds is collected. The mailbox is
+   closed then, at the end of the interpreter, and by `close`; the thread ends after the step that runs.
+4. What is put in later is done by whoever put it in: by then it can only find out that the model is closed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Worker(Protocol):
+    """Whose steps the thread makes."""
+
+    def work(self) -> bool:
+        """One step; False when there was nothing to do."""
+
+    def stop(self) -> None:
+        """Ends what is left: nothing will be done any more."""
+
+
+class Mailbox:
+    """Actions for one worker, and the thread that takes them; actions must not raise."""
+
+    def __init__(self) -> None:
+        self._actions: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+        self.is_closed = False
+        self.has_stopped = False
+
+    def bind(self, worker: Worker) -> None:
+        """Whom it is for; it ends with the worker, or the interpreter, unless it is closed before."""
+        self._worker = weakref.ref(worker)
+        weakref.finalize(worker, self._end).atexit = False
+        _OPEN.add(self)
+
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether this is the thread that makes the steps."""
+        return self._thread is threading.current_thread()
+
+    @property
+    def has_forked(self) -> bool:
+        """Whether this process is a fork of the one with the thread."""
+        return self._process != os.getpid()
+
+    def put(self, action: Callable[[], object]) -> None:
+        """Has the thread do something; returns at once."""
+        self._actions.put(action)
+        if self.has_stopped:
+            self._drain()
+        elif self._thread is None:
+            self._start()
+
+    def close(self) -> None:
+        """Ends the thread after the step that runs, with all that was put in before; harmless when repeated."""
+        self._end()
+        thread = self._thread
+        if thread is None:
+            worker = self._worker()
+            if worker is not None and not self.has_stopped:
+                _stop(self, worker)
+        elif not self.is_own_thread and not self.has_forked:
+            thread.join()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                thread = threading.Thread(target=_serve, args=(self, self._worker), name="emel-compute", daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def _end(self) -> None:
+        self.is_closed = True
+        self._actions.put(_nothing)
+
+    def take(self) -> None:
+        """Waits for an action and does it."""
+        self._actions.get()()
+
+    def _drain(self) -> None:
+        try:
+            while True:
+                self._actions.get_nowait()()
+        except Empty:
+            return
+
+    def do_all(self) -> None:
+        """Does what is there."""
+        if not self._actions.empty():
+            self._drain()
+
+
+def _nothing() -> None:
+    """Wakes the thread."""
+
+
+def _stop(mailbox: Mailbox, worker: Worker) -> None:
+    mailbox.do_all()
+    worker.stop()
+    mailbox.has_stopped = True
+    mailbox.do_all()
+
+
+def _serve(mailbox: Mailbox, reference: weakref.ref[Worker]) -> None:
+    """The thread: actions and steps by turns."""
+    while True:
+        mailbox.take()
+        worker = reference()
+        if worker is None:
+            return
+        mailbox.do_all()
+        try:
+            while not mailbox.is_closed and worker.work():
+                mailbox.do_all()
+        finally:
+            if mailbox.is_closed:
+                _stop(mailbox, worker)
+        if mailbox.has_stopped:
+            return
+        del worker
+
+
+_OPEN: weakref.WeakSet[Mailbox] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A thread that computes while the interpreter goes away would find its memory gone."""
+    for mailbox in list(_OPEN):
+        mailbox.close()

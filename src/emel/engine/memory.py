@@ -1,0 +1,81 @@
+"""The memory of a session: of the kind its model needs, and of a size that fits what is asked for."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from emel.graph.capacity import Capacity
+from emel.memory.hybrid import HybridCache
+from emel.memory.kv import KvCache
+from emel.memory.recurrent import RecurrentSlots
+from emel.memory.sequences import blocks_for
+from emel.memory.storage import KvGeometry
+
+if TYPE_CHECKING:
+    from emel.graph.batch import KvBinding, StateBinding
+    from emel.model.registry import Parameters
+
+USUAL_TOKENS = 1024
+"""What a lane is expected to use of its context; more makes lanes compete for blocks."""
+CHECKPOINTS_PER_LANE = 4
+_SHARE_OF_MACHINE = 4  # the blocks take at most a quarter of its memory, but never less than one full sequence
+
+
+def open_memory(
+    parameters: Parameters, *, n_ctx: int, n_rows: int, prefix_bytes: int | None = None
+) -> KvCache | HybridCache:
+    """Blocks for `n_rows` sequences that compete for them, with recurrent states if the model has any.
+
+    ValueError for sizes the native library cannot hold; MemoryError.
+    """
+    kv = KvCache(
+        n_kv_layers=parameters.n_kv_layers,
+        heads=parameters.heads,
+        n_ctx=n_ctx,
+        max_sequences=n_rows,
+        n_blocks=n_blocks_for(parameters, n_ctx, n_rows),
+        prefix_bytes=prefix_bytes,
+    )
+    state_bytes = getattr(parameters, "state_bytes", 0)
+    if not state_bytes:
+        return kv
+    try:
+        return HybridCache(kv, RecurrentSlots(n_rows * (1 + CHECKPOINTS_PER_LANE), state_bytes))
+    except BaseException:
+        kv.close()
+        raise
+
+
+def n_blocks_for(parameters: Parameters, n_ctx: int, n_rows: int) -> int:
+    """Blocks for one sequence of full length and `n_rows` - 1 of usual length, within a share of the machine's memory.
+
+    A prefix that is kept, and a sequence longer than usual, take what others leave; when they do not leave enough, the
+    last one that came waits (emel.text.wavefront).
+    """
+    full, usual = blocks_for(n_ctx), blocks_for(min(n_ctx, USUAL_TOKENS))
+    geometry = KvGeometry(parameters.n_kv_layers, parameters.heads.n_kv_heads, parameters.heads.head_dim)
+    n_affordable = machine_bytes() // _SHARE_OF_MACHINE // geometry.bytes_per_block
+    return max(full + 1, min(full + (n_rows - 1) * usual, n_affordable))
+
+
+def machine_bytes() -> int:
+    """Bytes of memory the machine has; 2**63 - 1 where it does not say."""
+    try:
+        n_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 2**63 - 1
+    return n_bytes if n_bytes > 0 else 2**63 - 1
+
+
+def bindings(memory: KvCache | HybridCache) -> tuple[KvBinding, StateBinding | None]:
+    """What batches of a session point at."""
+    if isinstance(memory, HybridCache):
+        return memory.kv.binding, memory.state_binding
+    return memory.binding, None
+
+
+def capacity_for(memory: KvCache | HybridCache, *, max_tokens: int, max_outputs: int, n_rows: int) -> Capacity:
+    """How large the plan of a session is."""
+    n_slots = memory.slots.n_slots if isinstance(memory, HybridCache) else 0
+    return Capacity(max_tokens, max_outputs, n_rows, memory.n_blocks, n_slots)
