@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emel.graph.batch import Batch, Outputs
+from emel.graph.batch import Batch, Outputs, StateBinding
 from emel.graph.capacity import Capacity
 from emel.graph.reservation import ReservedGraph
+from emel.kernel.buffers import address_of, int32_array
 from emel.kernel.features import choose_route
 from emel.kernel.pool import LanePool
 from emel.memory.kv import KvCache
+from emel.memory.recurrent import RecurrentSlots
 from emel.model.loader import load_model
 
 if TYPE_CHECKING:
@@ -44,11 +46,21 @@ class Runner:
         self.cache = KvCache(
             n_kv_layers=parameters.n_kv_layers, heads=parameters.heads, n_ctx=256, max_sequences=MAX_SEQUENCES
         )
-        capacity = Capacity(MAX_TOKENS, MAX_TOKENS, MAX_SEQUENCES, self.cache.n_blocks)
-        self.batch = Batch(capacity, parameters.n_vocab, self.cache.binding)
+        state = self._open_states(parameters.state_bytes) if parameters.state_bytes else None
+        n_slots = 0 if state is None else MAX_SEQUENCES
+        capacity = Capacity(MAX_TOKENS, MAX_TOKENS, MAX_SEQUENCES, self.cache.n_blocks, n_slots)
+        self.batch = Batch(capacity, parameters.n_vocab, self.cache.binding, state)
         self.graph = ReservedGraph(
             self.model.build, self.model.weights, capacity, pool=self.pool, route=choose_route(isa).isa
         )
+
+    def _open_states(self, state_bytes: int) -> StateBinding:
+        """A slot for each sequence, its own; a first token finds no state, whatever lies there."""
+        self._slots = RecurrentSlots(MAX_SEQUENCES, state_bytes)
+        self._rows = int32_array(MAX_SEQUENCES)
+        for row in range(MAX_SEQUENCES):
+            self._rows[row] = row
+        return StateBinding(self._slots.address, self._slots.n_bytes, address_of(self._rows), MAX_SEQUENCES)
 
     def logits(self, ids: Sequence[int], *, chunk: int = MAX_TOKENS) -> NDArray[np.float32]:
         """(n_tokens, n_vocab) of every position, computed `chunk` tokens at a time."""
