@@ -17,6 +17,7 @@ from emel.engine.arguments import (
 )
 from emel.engine.exclusive import all_logits, timed
 from emel.engine.failures import request_failures
+from emel.engine.fingerprint import fingerprint_of
 from emel.engine.request import Request
 from emel.engine.session import DEFAULT_LANES, Session
 from emel.engine.stream import Stream, complete
@@ -89,6 +90,35 @@ class Model:
     def metadata(self) -> Mapping[str, Any]:
         """The file's metadata."""
         return self._open().model.metadata
+
+    @property
+    def n_ctx_train(self) -> int:
+        """The longest context the model was trained for."""
+        return self._open().model.parameters.n_ctx
+
+    @property
+    def d_model(self) -> int:
+        """Width of its embeddings."""
+        return self._open().model.parameters.d_model
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of its tensors in the file."""
+        return sum(tensor.n_bytes for tensor in self._open().model.description.file.tensors.values())
+
+    @property
+    def fingerprint(self) -> str:
+        """What decides the bits of an answer besides the request: the version of the arithmetic, and the model."""
+        return fingerprint_of(self._open().model.description.file)
+
+    @property
+    def chat_template(self) -> ChatTemplate:
+        """How the model wants chats; RequestError when its file does not say."""
+        session = self._open()
+        with request_failures():
+            if self._template is None:
+                self._template = load_chat_template(session.model.metadata, session.tokenizer)
+        return self._template
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -171,9 +201,7 @@ class Model:
         """The token ids of a chat as the template writes it, ready for the assistant's answer."""
         session = self._open()
         with request_failures():
-            if self._template is None:
-                self._template = load_chat_template(session.model.metadata, session.tokenizer)
-            return encode_chat(session.tokenizer, self._template, checked_messages(messages), **variables)
+            return encode_chat(session.tokenizer, self.chat_template, checked_messages(messages), **variables)
 
     # ---- numbers
 

@@ -95,7 +95,8 @@ class Session:
         self._mailbox.bind(self)
 
     def _build(self, path: str | os.PathLike[str], n_ctx: int | None, prefix_bytes: int | None) -> None:
-        self.model = load_model(path, self.pool)
+        wanted = DEFAULT_CONTEXT if n_ctx is None else n_ctx or None
+        self.model = load_model(path, self.pool, n_ctx=wanted)
         self._opened.append(self.model)
         parameters = self.model.parameters
         self.n_vocab = parameters.n_vocab

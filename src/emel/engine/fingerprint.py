@@ -1,0 +1,25 @@
+"""What decides the bits of an answer, in a few characters: the numerics version, and which model it is."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from emel.kernel.features import numerics_version
+
+if TYPE_CHECKING:
+    from emel.gguf import GgufFile
+
+
+def fingerprint_of(file: GgufFile) -> str:
+    """`emel-1-0123456789ab`: of the file's short metadata, its size and its list of tensors; no weight is read.
+
+    Two files that tell the same of themselves have the same fingerprint: it names a model, it does not vouch for it.
+    """
+    digest = blake2b(digest_size=6)
+    for key, value in file.metadata.items():
+        if isinstance(value, str | int | float | bool):
+            digest.update(f"{key}={value!r}\n".encode())
+    for name, tensor in file.tensors.items():
+        digest.update(f"{name} {tensor.type.name} {tensor.rows} {tensor.cols}\n".encode())
+    return f"emel-{numerics_version()}-{digest.hexdigest()}"
