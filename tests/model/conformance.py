@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from emel.memory.storage import KvStorage
+
 MAX_TOKENS = 64
 MAX_SEQUENCES = 3
 
@@ -75,7 +77,7 @@ class Runner:
         self.step([(sequence, ids)])
         found: list[NDArray[np.float16]] = []
         for layer, n_heads in enumerate(n for n in self.model.parameters.n_kv_heads if n):
-            found += _read_layer(self.cache, sequence, layer, n_heads, len(ids))
+            found += read_layer(self.cache.storage, self.cache.blocks(sequence), layer, n_heads, len(ids))
         self.cache.close_sequence(sequence)
         return found
 
@@ -98,12 +100,12 @@ class Runner:
             opened.close()
 
 
-def _read_layer(
-    cache: KvCache, sequence: int, layer: int, n_heads: int, n_tokens: int
+def read_layer(
+    storage: KvStorage, blocks: Sequence[int], layer: int, n_heads: int, n_tokens: int
 ) -> tuple[NDArray[np.float16], NDArray[np.float16]]:
-    g = cache.geometry
-    blocks = cache.blocks(sequence)
-    pieces = [bytes(piece) for block in blocks for piece in cache.storage.pieces([block], [layer])]
+    """Keys and values (n_tokens, heads, head_dim) that lie in a sequence's blocks."""
+    g = storage.geometry
+    pieces = [bytes(piece) for block in blocks for piece in storage.pieces([block], [layer])]
     data = np.frombuffer(b"".join(pieces), np.uint8).reshape(len(blocks), g.n_kv_heads, g.head_bytes)[:, :n_heads]
     keys = data[..., : g.head_dim * 32].copy().view(np.float16).reshape(len(blocks), n_heads, g.head_dim, 16)
     values = data[..., g.values_at :].copy().view(np.float16).reshape(len(blocks), n_heads, 16, -1)[..., : g.head_dim]

@@ -15,6 +15,7 @@ MEAN, CLS, LAST = 1, 2, 3  # pooling_type
 
 def _encoder_keys(body: Body, **more: object) -> dict[str, object]:
     keys = body.keys(attention__layer_norm_epsilon=1e-12, attention__causal=False, pooling_type=MEAN)
+    keys["tokenizer.ggml.token_type_count"] = N_TYPES
     del keys["attention.layer_norm_rms_epsilon"]
     return keys | more
 

@@ -32,8 +32,8 @@ EPSILON = 1e-5
 class TinyModel:
     """A file: metadata without the architecture's prefix, matrices by shape, vectors by (length, mean).
 
-    `factors`: what divides the frequencies of RoPE, from 1 up: (length, largest). `plain`: matrices that are float32 in
-    every file.
+    Metadata of the tokenizer keeps its own prefix. `factors`: what divides the frequencies of RoPE, from 1 up: (length,
+    largest). `plain`: matrices that are float32 in every file.
     """
 
     architecture: str
@@ -49,7 +49,8 @@ def write_tiny_model(path: Path, model: TinyModel, weight_type: str, seed: int =
     writer = gguf.GGUFWriter(path, model.architecture)
     writer.add_name("tiny")  # llama.cpp judges vocabularies by the names of some models
     for key, value in model.keys.items():
-        _add_key(writer, f"{model.architecture}.{key}", value)
+        is_whole = key.startswith("tokenizer.")
+        _add_key(writer, key if is_whole else f"{model.architecture}.{key}", value)
     add_byte_vocabulary(writer, N_VOCAB)
     random, type_ = np.random.default_rng(seed), gguf.GGMLQuantizationType[weight_type]
     for name, shape in model.matrices.items():
