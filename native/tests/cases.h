@@ -55,5 +55,6 @@ inline void report(const char* name, size_t a, size_t b, size_t c, uint64_t dige
 
 // The operations of plans beyond what digest.cc itself covers, run by these kernels.
 void digest_operations(const emel::Kernels& kernels, emel_pool* pool);
+void digest_sampling();
 
 }  // namespace emel_cases

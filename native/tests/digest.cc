@@ -377,6 +377,9 @@ int main(int argc, char** argv) {
     digest_attention(route, pool, shape, true);
   }
   emel_cases::digest_operations(k, pool);
+#if !defined(EMEL_PLANS_ALONE)
+  emel_cases::digest_sampling();
+#endif
   emel_pool_destroy(pool);
   return 0;
 }
