@@ -26,6 +26,7 @@ EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
 COMMANDS = {
     "run": "write an answer to one prompt",
     "chat": "talk with a model",
+    "serve": "serve models over HTTP, for OpenAI's clients and for browsers",
     "pull": "fetch a model once, and say where it is",
     "inspect": "what is in a model file, and the memory it takes",
     "tokenize": "text to token ids",

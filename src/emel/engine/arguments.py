@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from emel.text.tokenizer import Tokenizer
 
+_KEYWORDS = ("cache_prompt", "priority", "constraint", "shown_controls")
 SAMPLING_FIELDS = frozenset(each.name for each in fields(SamplingParams)) - {"dry_breaker_ids"}
 _WHOLE_FIELDS = [
     each.name
@@ -96,7 +97,7 @@ def checked_request(
     given: Mapping[str, Any], tokenizer: Tokenizer | None = None
 ) -> tuple[SamplingParams, tuple[str, ...], dict[str, Any]]:
     """Sampling parameters, stop strings and the other keywords of a request out of a call's."""
-    keywords = {name: given[name] for name in ("cache_prompt", "priority", "constraint") if name in given}
+    keywords = {name: given[name] for name in _KEYWORDS if name in given}
     if not isinstance(keywords.get("cache_prompt", True), bool):
         raise RequestError(f"cache_prompt is {_shown(keywords['cache_prompt'])}: it must be True or False")
     priority = keywords["priority"] = checked_whole(keywords.get("priority", 0), "priority")

@@ -14,7 +14,7 @@ from emel.text.sampler import Sampler
 from emel.text.waiting import rank_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from emel.engine.session import Session
     from emel.text.lanes import Lane, WaveKey
@@ -57,7 +57,9 @@ class Request:
         cache_prompt: bool = True,
         priority: int = 0,
         constraint: Any = None,
+        shown_controls: Iterable[str] = (),
     ) -> None:
+        """shown_controls: control tokens, by their text, that are part of the answer's text."""
         self.session = session
         self.id = session.next_arrival()
         self.rank = rank_of(self.id, priority)
@@ -80,6 +82,9 @@ class Request:
             memory=session.memory,
             reuses_prefix=cache_prompt,
             wants_logprobs=params.logprobs is not None,
+            shown_controls=frozenset(
+                token for each in shown_controls if (token := tokenizer.vocabulary.find(each)) is not None
+            ),
         )
         self.generator = GeneratorMachine(context)
         self._n_given = 0  # tokens that chunks have brought

@@ -92,6 +92,7 @@ class GeneratorContext:
     memory: SequenceMemory
     reuses_prefix: bool = True
     wants_logprobs: bool = False
+    shown_controls: frozenset[int] = frozenset()  # control tokens that have a text for the reader
     sequence: int | None = None
     n_computed: int = 0
     n_published: int = 0  # full blocks that others can find
@@ -191,7 +192,7 @@ def choose(context: GeneratorContext, _event: object) -> None:
 def show(context: GeneratorContext, _event: object) -> None:
     """The token's text, as far as it is certain; control tokens have none."""
     token, tokenizer = context.ids[-1], context.tokenizer
-    if not tokenizer.is_control(token):
+    if not tokenizer.is_control(token) or token in context.shown_controls:
         text = context.renderer.feed(tokenizer.token_bytes(token))
         if text:
             context.text.append(text)

@@ -1,0 +1,146 @@
+"""`emel serve`: the HTTP server."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emel.cli.arguments import add_session, number, whole_number
+from emel.cli.terminal import UsageError, say
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from emel.engine.model import Model
+    from emel.server.settings import Settings
+
+EPILOG = """\
+examples:
+  emel serve
+  emel serve path/to/model.gguf small=hf:owner/repo:Q4_K_M --port 9000
+  curl http://127.0.0.1:8080/v1/chat/completions -d '{"messages": [{"role": "user", "content": "Hello"}]}'
+
+The page is at http://127.0.0.1:8080/. SIGTERM lets running requests end; a second signal ends at once.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's options."""
+    parser.usage = "emel serve [options] [[NAME=]MODEL ...]"
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "models", nargs="*", metavar="[NAME=]MODEL", help="models to serve, the first for requests that name none"
+    )
+    parser.add_argument("--offline", action="store_true", help="never use the network to fetch models")
+    add_session(parser)
+    parser.add_argument("-np", "--parallel", type=whole_number(1, 256), metavar="N", help="requests that run at a time")
+    where = parser.add_argument_group("where")
+    where.add_argument(
+        "--host", default="127.0.0.1", help="address, or a path that ends in .sock (default: %(default)s)"
+    )
+    where.add_argument("--port", type=whole_number(0, 65535), default=8080, help="port (default: %(default)s)")
+    where.add_argument("--ssl-key-file", metavar="FILE", help="private key; with it the server speaks TLS")
+    where.add_argument("--ssl-cert-file", metavar="FILE", help="certificate")
+    who = parser.add_argument_group("who")
+    who.add_argument("--api-key", metavar="KEY[,KEY]", help="keys that open the server (also EMEL_API_KEY)")
+    who.add_argument("--api-key-file", metavar="FILE", help="keys, one a line; # begins a comment")
+    who.add_argument("--cors-origins", metavar="ORIGIN[,ORIGIN]", help="origins whose pages may call (default: none)")
+    limits = parser.add_argument_group("limits")
+    limits.add_argument("--max-body", type=whole_number(1), metavar="BYTES", help="largest body (default: 10 MiB)")
+    limits.add_argument("--max-waiting", type=whole_number(0), metavar="N", help="requests that wait (default: 64)")
+    limits.add_argument("--timeout", type=number(0.001), metavar="S", help="seconds a request may take (default: none)")
+    limits.add_argument("--drain", type=number(0), metavar="S", help="seconds for running requests at the end (30)")
+    limits.add_argument("--idle-unload", type=number(0.1), metavar="S", help="unload a model nobody used for so long")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also debug messages")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serves until a signal."""
+    import logging
+
+    try:
+        from emel.server.app import create_app
+        from emel.server.listening_server import log_to_stderr, serve
+        from emel.server.served import ServedModels
+    except ImportError as error:
+        raise UsageError(f"emel serve needs the server's packages ({error.name}): pip install 'emel[server]'") from None
+    settings = _settings(arguments)
+    log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)
+    if settings.is_public and not settings.api_keys:
+        say(f"warning: everybody who reaches {settings.host} can use this server: set --api-key")
+    models = ServedModels(_loads(arguments), settings.aliases)
+    scheme = "https" if settings.tls_key else "http"
+    say(f"serving {', '.join(each.name for each in models)} on {scheme}://{settings.host}:{settings.port}")
+    return serve(create_app(models, settings), settings)
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    from emel.server.settings import Settings
+
+    if bool(arguments.ssl_key_file) != bool(arguments.ssl_cert_file):
+        raise UsageError("--ssl-key-file and --ssl-cert-file belong together: give both")
+    given = {
+        "max_body_bytes": arguments.max_body,
+        "max_waiting": arguments.max_waiting,
+        "request_timeout": arguments.timeout,
+        "drain_seconds": arguments.drain,
+        "idle_unload_seconds": arguments.idle_unload,
+    }
+    return Settings(
+        host=arguments.host,
+        port=arguments.port,
+        api_keys=_keys(arguments),
+        cors_origins=tuple(_parts(arguments.cors_origins)),
+        tls_key=arguments.ssl_key_file,
+        tls_certificate=arguments.ssl_cert_file,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def _keys(arguments: argparse.Namespace) -> tuple[str, ...]:
+    keys = _parts(arguments.api_key or os.environ.get("EMEL_API_KEY"))
+    if arguments.api_key_file:
+        lines = Path(arguments.api_key_file).read_text(encoding="utf-8").splitlines()
+        found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        if not found:
+            raise UsageError(f"--api-key-file {arguments.api_key_file}: there is no key in it")
+        keys += found
+    return tuple(keys)
+
+
+def _parts(text: str | None) -> list[str]:
+    return [each.strip() for each in (text or "").split(",") if each.strip()]
+
+
+def _loads(arguments: argparse.Namespace) -> dict[str, Callable[[], Model]]:
+    """Name -> what loads the model. Every model is found, and fetched if need be, before anything is served."""
+    from functools import partial
+
+    from emel.cli.models import locate
+    from emel.engine.model import Model
+
+    options = {
+        "n_ctx": arguments.ctx_size,
+        "n_threads": arguments.threads,
+        "isa": arguments.isa,
+        **({} if arguments.parallel is None else {"n_lanes": arguments.parallel}),
+    }
+    loads: dict[str, Callable[[], Model]] = {}
+    for word in arguments.models or [None]:
+        name, model = _split(word)
+        path = locate(model, offline=arguments.offline)
+        name = name or path.stem
+        if name in loads:
+            raise UsageError(f"two models are called {name!r}: name one of them, NAME=MODEL")
+        loads[name] = partial(Model, path, **options)
+    return loads
+
+
+def _split(word: str | None) -> tuple[str, str | None]:
+    """(name or "", model) of [NAME=]MODEL; a path that has an = and is there is no name."""
+    if word is None or "=" not in word or Path(word).exists():
+        return "", word
+    name, _, model = word.partition("=")
+    return name, model

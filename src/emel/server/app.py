@@ -1,0 +1,104 @@
+"""The ASGI application: which path is which endpoint, and what every request goes through."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from emel.errors import EmelError
+from emel.server import chat, completions, model_endpoints, text_endpoints
+from emel.server.connection import ClientGone
+from emel.server.errors import ApiError, of_exception
+from emel.server.gate import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from emel.server.served import ServedModels
+    from emel.server.settings import Settings
+
+
+def create_app(models: ServedModels, settings: Settings) -> Starlette:
+    """The application. The models are loaded when it starts, and unloaded when it ends."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        models.start()
+        unloading = asyncio.ensure_future(_unload_idle(models, settings.idle_unload_seconds))
+        try:
+            yield
+        finally:
+            unloading.cancel()
+            await models.close()
+
+    middleware = [Middleware(Gate, settings=settings)]
+    if settings.cors_origins:
+        allowed = CORSMiddleware
+        middleware.insert(
+            0, Middleware(allowed, allow_origins=settings.cors_origins, allow_methods=["*"], allow_headers=["*"])
+        )
+    app = Starlette(
+        routes=_routes(),
+        lifespan=lifespan,
+        middleware=middleware,
+        exception_handlers={
+            ApiError: _on_error,
+            EmelError: _on_error,
+            ClientGone: _on_client_gone,
+            HTTPException: _on_http,
+            Exception: _on_error,
+        },
+    )
+    app.state.models, app.state.settings = models, settings
+    return app
+
+
+def _routes() -> list[Route]:
+    post, get = ["POST"], ["GET"]
+    return [
+        Route("/v1/chat/completions", chat.create_chat_completion, methods=post),
+        Route("/chat/completions", chat.create_chat_completion, methods=post),
+        Route("/v1/completions", completions.create_completion, methods=post),
+        Route("/completions", completions.create_completion, methods=post),
+        Route("/v1/models", model_endpoints.list_models, methods=get),
+        Route("/models", model_endpoints.list_models, methods=get),
+        Route("/models/load", model_endpoints.load_model, methods=post),
+        Route("/models/unload", model_endpoints.unload_model, methods=post),
+        Route("/v1/models/{name:path}", model_endpoints.get_model, methods=get),
+        Route("/health", model_endpoints.health, methods=get),
+        Route("/v1/health", model_endpoints.health, methods=get),
+        Route("/props", model_endpoints.props, methods=get),
+        Route("/tokenize", text_endpoints.tokenize, methods=post),
+        Route("/detokenize", text_endpoints.detokenize, methods=post),
+        Route("/apply-template", chat.apply_template, methods=post),
+    ]
+
+
+async def _on_error(_request: Request, error: Exception) -> Response:
+    return of_exception(error).response()
+
+
+async def _on_client_gone(_request: Request, _error: Exception) -> Response:
+    return JSONResponse({}, 499)  # nobody reads it
+
+
+async def _on_http(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return ApiError(error.status_code, str(error.detail), headers=dict(error.headers or {})).response()
+
+
+async def _unload_idle(models: ServedModels, seconds: float | None) -> None:
+    while seconds is not None:
+        await asyncio.sleep(min(seconds, 1.0))
+        await models.unload_idle(seconds)

@@ -1,0 +1,160 @@
+"""Choices: the answers to one prompt, each heard apart and taken apart into text, reasoning and calls of tools."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from emel.server.hearing import Hearing
+from emel.text.answers import CallPiece, ReasoningPiece, TextPiece, ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from emel.engine.model import Model
+    from emel.engine.request import Listener, Request
+    from emel.engine.results import Chunk, Completion
+    from emel.text.answers import AnswerParser, Piece
+    from emel.text.constraint import Constraint
+
+
+@dataclass(slots=True)
+class Answer:
+    """A choice as far as it is there."""
+
+    index: int
+    text: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+    logprobs: list[Any] = field(default_factory=list)
+    completion: Completion | None = None
+
+    @property
+    def finish_reason(self) -> str:
+        """OpenAI's word for how it ended."""
+        assert self.completion is not None
+        reason = self.completion.finish_reason
+        return "tool_calls" if self.calls and reason == "stop" else reason
+
+    def add(self, pieces: Sequence[Piece]) -> None:
+        """Puts pieces where they belong."""
+        for piece in pieces:
+            if isinstance(piece, TextPiece):
+                self.text.append(piece.text)
+            elif isinstance(piece, ReasoningPiece):
+                self.reasoning.append(piece.text)
+            elif isinstance(piece, CallPiece):
+                self.calls.append(piece.call)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a chunk brought to a choice; with the last one the answer is whole."""
+
+    answer: Answer
+    pieces: list[Piece]
+    chunk: Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One answer that is wanted: the prompt, the keywords of Model.submit, and what takes the answer apart."""
+
+    prompt_ids: Sequence[int]
+    options: dict[str, Any]
+    parser: AnswerParser
+
+
+class Choices:
+    """Answers that belong to one HTTP request. Left early, all that run are cancelled."""
+
+    def __init__(self, model: Model, jobs: Sequence[Job], timeout: float | None = None) -> None:
+        """Submits all of them; RequestError for what is wrong with one, then none runs. timeout: seconds for each."""
+        self.answers = [Answer(index) for index in range(len(jobs))]
+        self._jobs = jobs
+        self._hearings: list[Hearing] = []
+        try:
+            for job in jobs:
+                self._hearings.append(Hearing(partial(_submit, model, job), timeout))
+        except BaseException:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        """Ends all that run, within a step."""
+        for hearing in self._hearings:
+            hearing.request.cancel()
+
+    async def steps(self) -> AsyncGenerator[Step, None]:
+        """What comes, of all choices as it comes; raises what one of them failed with."""
+        coming: asyncio.Queue[Step | Exception | None] = asyncio.Queue()
+        pumps = [asyncio.ensure_future(self._pump(index, coming)) for index in range(1, len(self._jobs))]
+        try:
+            if not pumps:
+                async for step in self._steps_of(0):
+                    yield step
+                return
+            pumps.append(asyncio.ensure_future(self._pump(0, coming)))
+            n_running = len(pumps)
+            while n_running:
+                heard = await coming.get()
+                if heard is None:
+                    n_running -= 1
+                elif isinstance(heard, Exception):
+                    raise heard
+                else:
+                    yield heard
+        finally:
+            self.cancel()
+            for task in pumps:
+                task.cancel()
+
+    async def _pump(self, index: int, coming: asyncio.Queue[Step | Exception | None]) -> None:
+        try:
+            async for step in self._steps_of(index):
+                coming.put_nowait(step)
+            coming.put_nowait(None)
+        except Exception as error:
+            coming.put_nowait(error)
+
+    async def _steps_of(self, index: int) -> AsyncGenerator[Step, None]:
+        answer, parser = self.answers[index], self._jobs[index].parser
+        async for chunk in self._hearings[index].chunks():
+            pieces = parser.feed(chunk.text)
+            if chunk.completion is not None:
+                pieces += parser.flush()
+                answer.completion = chunk.completion
+            answer.add(pieces)
+            answer.logprobs += chunk.logprobs or ()
+            yield Step(answer, pieces, chunk)
+
+    async def all(self) -> list[Answer]:
+        """The whole answers."""
+        async for _ in self.steps():
+            pass
+        return self.answers
+
+
+def n_jobs(
+    n: int,
+    prompt_ids: Sequence[int],
+    options: dict[str, Any],
+    new_parser: Callable[[], AnswerParser],
+    new_constraint: Callable[[], Constraint] | None = None,
+) -> list[Job]:
+    """n answers to a prompt: each draws by a seed of its own, the first by that of the request."""
+    jobs = []
+    for index in range(n):
+        own = dict(options)
+        if own.get("seed") is not None:
+            own["seed"] += index
+        if new_constraint is not None:
+            own["constraint"] = new_constraint()
+        jobs.append(Job(prompt_ids, own, new_parser()))
+    return jobs
+
+
+def _submit(model: Model, job: Job, listener: Listener) -> Request:
+    return model.submit(job.prompt_ids, listener, **job.options)

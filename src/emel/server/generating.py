@@ -1,0 +1,115 @@
+"""What every generating endpoint does: a prompt that fits, a place in the line, usage and timings of the answer."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from emel.server.choices import Choices
+from emel.server.errors import ApiError, too_long
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from emel.engine.results import Completion
+    from emel.server.choices import Answer, Job
+    from emel.server.served import ServedModel
+    from emel.server.settings import Settings
+
+_numbers = itertools.count(1)
+_process = os.urandom(6).hex()
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What all parts of a response have in common."""
+
+    id: str
+    kind: str
+    created: int
+    model: str
+    fingerprint: str
+
+    def fields(self) -> dict[str, Any]:
+        """The first fields of a response or chunk."""
+        return {
+            "id": self.id,
+            "object": self.kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+        }
+
+
+def new_id(prefix: str) -> str:
+    """An id that no other response has."""
+    return f"{prefix}{_process}{next(_numbers):08x}"
+
+
+def new_head(prefix: str, kind: str, served: ServedModel) -> Head:
+    """The head of a new response."""
+    return Head(new_id(prefix), kind, int(time.time()), served.name, served.fingerprint)
+
+
+def check_length(prompt_ids: Sequence[int], n_ctx: int) -> None:
+    """ApiError 400 for a prompt that does not fit."""
+    if len(prompt_ids) > n_ctx:
+        raise too_long(len(prompt_ids), n_ctx)
+
+
+def begin(served: ServedModel, jobs: Sequence[Job], settings: Settings) -> Choices:
+    """Submits answers; ApiError 429 when too many wait, 400 for a prompt that does not fit."""
+    model = served.model
+    for job in jobs:
+        check_length(job.prompt_ids, model.n_ctx)
+    view = model.wave.snapshot()
+    n_free = view.n_lanes - len(view.lanes)
+    if len(view.waiting) + len(jobs) > n_free + settings.max_waiting:
+        raise ApiError(
+            429,
+            f"{len(view.waiting)} requests wait already: this server lets {settings.max_waiting} wait",
+            headers={"retry-after": "1"},
+        )
+    return Choices(model, jobs, settings.request_timeout)
+
+
+def usage(prompts: Sequence[Sequence[int]], answers: Sequence[Answer]) -> dict[str, Any]:
+    """OpenAI's count of tokens: each prompt once, whose answers stand after each other."""
+    n_prompt = sum(map(len, prompts))
+    done = [answer.completion for answer in answers if answer.completion is not None]
+    n_completion = sum(len(each.token_ids) for each in done)
+    firsts = [each.completion for each in answers[:: len(answers) // len(prompts)] if each.completion is not None]
+    return {
+        "prompt_tokens": n_prompt,
+        "completion_tokens": n_completion,
+        "total_tokens": n_prompt + n_completion,
+        "prompt_tokens_details": {"cached_tokens": sum(each.n_cached_tokens for each in firsts)},
+    }
+
+
+def timings(completion: Completion) -> dict[str, Any]:
+    """llama.cpp's timings, in milliseconds and tokens per second."""
+    t = completion.timings
+    n_prompt = t.n_prompt_tokens - t.n_cached_tokens
+    prompt_ms, predicted_ms = 1e3 * t.prefill_seconds, 1e3 * t.decode_seconds
+    return {
+        "cache_n": t.n_cached_tokens,
+        "prompt_n": n_prompt,
+        "prompt_ms": prompt_ms,
+        "prompt_per_token_ms": prompt_ms / n_prompt if n_prompt else 0.0,
+        "prompt_per_second": t.prefill_tokens_per_second,
+        "predicted_n": t.n_tokens,
+        "predicted_ms": predicted_ms,
+        "predicted_per_token_ms": predicted_ms / (t.n_tokens - 1) if t.n_tokens > 1 else 0.0,
+        "predicted_per_second": t.decode_tokens_per_second,
+        "queue_ms": 1e3 * t.queue_seconds,
+        "ttft_ms": 1e3 * t.time_to_first_token,
+    }
+
+
+def settings_used(completion: Completion) -> dict[str, Any]:
+    """The effective sampling values, with the seed that was really used."""
+    return {**completion.sampling, "seed": completion.seed}

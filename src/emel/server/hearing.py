@@ -1,0 +1,80 @@
+"""Hearing: how an answer comes from the compute thread to the event loop, and back how nobody wants it any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from emel.engine.results import Chunk, Completion
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from emel.engine.request import Listener, Request
+
+
+class Hearing:
+    """A listener that keeps chunks for one coroutine.
+
+    The compute thread only appends and, when the coroutine sleeps, wakes it: one wake-up serves all chunks there are.
+    Nothing waits for a slow reader.
+    """
+
+    def __init__(self, submit: Callable[[Listener], Request], timeout: float | None = None) -> None:
+        """Calls `submit` with itself; what that raises comes through. To be made on the event loop.
+
+        timeout: seconds from now; the chunks end with TimeoutError when they are not there by then.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._deadline = None if timeout is None else self._loop.time() + timeout
+        self._heard: deque[Chunk | Completion | Exception] = deque()
+        self._news = asyncio.Event()
+        self._is_woken = False
+        self.request = submit(self)
+
+    # ---- the compute thread
+
+    def on_chunk(self, chunk: Chunk) -> None:
+        """Keeps it."""
+        self._hear(chunk)
+
+    def on_end(self, completion: Completion) -> None:
+        """Ends the chunks."""
+        self._hear(completion)
+
+    def on_failure(self, error: Exception) -> None:
+        """Ends the chunks with an error."""
+        self._hear(error)
+
+    def _hear(self, what: Chunk | Completion | Exception) -> None:
+        self._heard.append(what)
+        if not self._is_woken:
+            self._is_woken = True
+            try:
+                self._loop.call_soon_threadsafe(self._news.set)
+            except RuntimeError:  # the loop was closed: nobody is there any more
+                self.request.cancel()
+
+    # ---- the event loop
+
+    async def chunks(self) -> AsyncIterator[Chunk]:
+        """The chunks as they come; raises what the request failed with. Left early, it cancels the request."""
+        is_over = False
+        try:
+            while not is_over:
+                async with asyncio.timeout_at(self._deadline):
+                    await self._news.wait()
+                self._news.clear()
+                self._is_woken = False
+                while self._heard:
+                    what = self._heard.popleft()
+                    if isinstance(what, Chunk):
+                        yield what
+                        continue
+                    is_over = True
+                    if isinstance(what, Exception):
+                        raise what
+        finally:
+            if not is_over:
+                self.request.cancel()

@@ -1,0 +1,89 @@
+"""The process that serves: uvicorn, ended by signals as services are, and with a limit on slow headers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.types import ASGIApp
+
+    from emel.server.settings import Settings
+
+HEADER_SECONDS = 20.0
+"""What a client has to send the headers of its first request."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class _TimedProtocol(H11Protocol):
+    """Closes connections that send no whole request head: thousands of them would hold all file descriptors."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        asyncio.get_running_loop().call_later(HEADER_SECONDS, self._close_if_silent)
+
+    def _close_if_silent(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+
+class _Server(uvicorn.Server):
+    """SIGINT and SIGTERM let running requests end, and exit with 0; a second one ends at once, with 1."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {each: signal.signal(each, self.handle_exit) for each in _SIGNALS}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        del sig, frame
+        if self.should_exit:
+            os._exit(1)
+        self.should_exit = True
+
+
+def serve(app: ASGIApp, settings: Settings) -> int:
+    """Serves until a signal ends it; the exit code. OSError when it cannot listen there."""
+    is_socket = settings.host.endswith(".sock")
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        uds=settings.host if is_socket else None,
+        http=_TimedProtocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=round(settings.drain_seconds),
+        ssl_keyfile=settings.tls_key,
+        ssl_certfile=settings.tls_certificate,
+    )
+    server = _Server(config)
+    if is_socket:
+        server.run()
+    else:
+        with config.bind_socket() as bound:
+            server.run(sockets=[bound])
+    return 0 if server.started else 1
+
+
+def log_to_stderr(level: int) -> None:
+    """Lines of the server on stderr."""
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(message)s")
+    for name in ("uvicorn", "uvicorn.error"):
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))

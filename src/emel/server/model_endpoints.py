@@ -1,0 +1,113 @@
+"""GET /health, /v1/models, /props; POST /models/load and /models/unload."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import JSONResponse
+
+from emel.server.body import read_json
+from emel.server.errors import ApiError, invalid
+from emel.server.served import LoadState
+from emel.text.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from emel.server.served import ServedModel, ServedModels
+
+
+async def health(request: Request) -> Response:
+    """200 once the models are there, 503 while they are loaded: orchestrators wait for that."""
+    models = request.app.state.models
+    if not models.is_ready:
+        return ApiError(503, "Loading model", headers={"retry-after": "1"}).response()
+    if all(each.state is LoadState.FAILED for each in models):
+        return ApiError(503, f"no model could be loaded: {models.first.error}").response()
+    return JSONResponse({"status": "ok"})
+
+
+async def list_models(request: Request) -> Response:
+    """All models that are served."""
+    return JSONResponse({"object": "list", "data": [_described(each) for each in request.app.state.models]})
+
+
+async def get_model(request: Request) -> Response:
+    """One of them; 404 names those there are."""
+    models = request.app.state.models
+    name = request.path_params["name"]
+    for each in models:
+        if each.name == name:
+            return JSONResponse(_described(each))
+    known = ", ".join(each.name for each in models)
+    raise ApiError(404, f"there is no model {name!r:.80}: served are {known}", code="model_not_found")
+
+
+async def props(request: Request) -> Response:
+    """What llama.cpp's server tells of itself: defaults of sampling, lanes, template."""
+    served = await request.app.state.models.ready(request.query_params.get("model"))
+    model = served.model
+    return JSONResponse(
+        {
+            "default_generation_settings": {"n_ctx": model.n_ctx, "params": SamplingParams().effective()},
+            "total_slots": model.wave.snapshot().n_lanes,
+            "model_path": str(model.path),
+            "chat_template": _template(served),
+            "system_fingerprint": served.fingerprint,
+            "isa": model.isa,
+            "n_threads": model.n_threads,
+        }
+    )
+
+
+async def load_model(request: Request) -> Response:
+    """Loads a served model that was unloaded."""
+    served = await _named(request)
+    await served.start_loading()
+    if served.state is LoadState.FAILED:
+        raise ApiError(503, f"the model {served.name!r} could not be loaded: {served.error}")
+    return JSONResponse({"success": True, "model": _described(served)})
+
+
+async def unload_model(request: Request) -> Response:
+    """Gives a model's memory back; it is loaded again when somebody asks for it."""
+    served = await _named(request)
+    await served.unload()
+    return JSONResponse({"success": True, "model": _described(served)})
+
+
+async def _named(request: Request) -> ServedModel:
+    body = await read_json(request)
+    name = body.get("model") if isinstance(body, dict) else None
+    if not isinstance(name, str):
+        raise invalid("model must be the name of a served model", "model")
+    models: ServedModels = request.app.state.models
+    return models.find(name)
+
+
+def _template(served: ServedModel) -> str | None:
+    try:
+        return served.template.source
+    except ValueError:
+        return None
+
+
+def _described(served: ServedModel) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "id": served.name,
+        "object": "model",
+        "created": served.created,
+        "owned_by": "emel",
+        "status": served.state.value,
+    }
+    if served.state is LoadState.READY:
+        model = served.model
+        described["meta"] = {
+            "n_vocab": model.n_vocab,
+            "n_ctx": model.n_ctx,
+            "n_ctx_train": model.n_ctx_train,
+            "n_embd": model.d_model,
+            "size": model.n_bytes,
+        }
+    return described

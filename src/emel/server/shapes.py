@@ -1,0 +1,133 @@
+"""The requests of OpenAI's endpoints (https://platform.openai.com/docs/api-reference) and what others added to them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from emel.server.errors import invalid
+from emel.server.sampling import SamplingShape, Shape
+
+_OWN_VARIABLES = frozenset({"add_generation_prompt", "continue_final_message", "messages", "now", "template", "tools"})
+
+
+class StreamOptions(BaseModel):
+    """What a stream tells besides the answer."""
+
+    model_config = ConfigDict(extra="allow")
+    include_usage: bool | None = None
+
+
+class ResponseFormat(BaseModel):
+    """The form an answer must have."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+    type: str
+    json_schema: dict[str, Any] | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+
+
+class ConstrainedShape(SamplingShape):
+    """A generating request whose answer may have to obey something; at most one of these."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
+    json_schema: dict[str, Any] | None = None
+    grammar: str | None = Field(None, description="GBNF, as llama.cpp has it")
+    regex: str | None = Field(None, validation_alias="regex", description="a regular expression for the whole answer")
+    choice: list[str] | None = Field(None, min_length=1, description="one of these texts")
+    structured_outputs: dict[str, Any] | None = Field(None, description="vLLM's: json, regex, choice or grammar")
+    transcript: bool | None = Field(None, description="adds a transcript that `emel verify` can replay")
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with a chunk of usage."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+
+class ChatRequest(ConstrainedShape):
+    """POST /v1/chat/completions."""
+
+    messages: list[dict[str, Any]] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(None, ge=-1)
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    reasoning_format: Literal["auto", "none", "deepseek"] | None = None
+    reasoning_effort: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
+    def sampling(self) -> dict[str, Any]:
+        """Keywords for Model.submit."""
+        given = super().sampling()
+        if self.max_completion_tokens is not None and self.max_completion_tokens >= 0:
+            given["max_tokens"] = self.max_completion_tokens
+        if self.logprobs:
+            given["logprobs"] = self.top_logprobs or 0
+        return given
+
+    def template_variables(self) -> dict[str, Any]:
+        """Variables of the chat template that the request sets."""
+        effort = {} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort}
+        given = self.chat_template_kwargs or {}
+        if taken := sorted(_OWN_VARIABLES.intersection(given)):
+            raise invalid(
+                f"chat_template_kwargs cannot set {taken[0]!r}: it has a field of its own", "chat_template_kwargs"
+            )
+        return {**effort, **given}
+
+
+class CompletionRequest(ConstrainedShape):
+    """POST /v1/completions."""
+
+    prompt: str | list[int] | list[str] | list[list[int]]
+    suffix: str | None = None
+    echo: bool | None = None
+    best_of: int | None = None
+    logprobs: int | None = Field(None, ge=0, le=20)
+
+    def sampling(self) -> dict[str, Any]:
+        """Keywords for Model.submit; 16 tokens unless asked otherwise, as OpenAI has it."""
+        given = {"max_tokens": 16, **super().sampling()}
+        if self.max_tokens == -1:
+            del given["max_tokens"]
+        if self.logprobs is not None:
+            given["logprobs"] = self.logprobs
+        return given
+
+
+class EmbeddingsRequest(Shape):
+    """POST /v1/embeddings."""
+
+    model: str | None = None
+    input: str | list[str] | list[int] | list[list[int]]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = Field(None, ge=1)
+
+
+class TokenizeRequest(Shape):
+    """POST /tokenize."""
+
+    model: str | None = None
+    content: str
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+class DetokenizeRequest(Shape):
+    """POST /detokenize."""
+
+    model: str | None = None
+    tokens: list[int]
+
+
+class ApplyTemplateRequest(ChatRequest):
+    """POST /apply-template: a chat request of which only the prompt is wanted."""

@@ -1,0 +1,43 @@
+"""POST /tokenize and /detokenize, as llama.cpp's server has them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import JSONResponse
+
+from emel.server.body import read_shape
+from emel.server.shapes import DetokenizeRequest, TokenizeRequest
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from emel.text.tokenizer import Tokenizer
+
+
+async def tokenize(request: Request) -> Response:
+    """Text to ids, with their texts if they are wanted."""
+    shape = await read_shape(request, TokenizeRequest)
+    model = (await request.app.state.models.ready(shape.model)).model
+    ids = await asyncio.to_thread(
+        model.tokenize, shape.content, add_special=shape.add_special, parse_special=shape.parse_special
+    )
+    tokens: list[Any] = [_piece(model.tokenizer, each) for each in ids] if shape.with_pieces else ids
+    return JSONResponse({"tokens": tokens})
+
+
+async def detokenize(request: Request) -> Response:
+    """Ids to text."""
+    shape = await read_shape(request, DetokenizeRequest)
+    model = (await request.app.state.models.ready(shape.model)).model
+    return JSONResponse({"content": model.detokenize(shape.tokens)})
+
+
+def _piece(tokenizer: Tokenizer, token: int) -> dict[str, Any]:
+    data = tokenizer.token_bytes(token)
+    try:
+        return {"id": token, "piece": data.decode()}
+    except UnicodeDecodeError:
+        return {"id": token, "piece": list(data)}

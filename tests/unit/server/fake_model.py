@@ -1,0 +1,118 @@
+"""A model for tests of the server alone: what it answers, and when, is in the test's hands."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from emel.engine.results import Chunk, Completion, Timings
+from emel.errors import RequestError
+from emel.text.chat import ChatTemplate
+from emel.text.chat_templates import TEMPLATES
+from unit.text.tiny_vocabulary import tiny_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from emel.engine.request import Listener
+
+TIMINGS = Timings(n_prompt_tokens=3, n_tokens=2, prefill_seconds=0.1, decode_seconds=0.1, time_to_first_token=0.1)
+
+
+def completion(text: str, reason: str = "stop", n_cached: int = 0, n_tokens: int = 2) -> Completion:
+    return Completion(text, tuple(range(n_tokens)), reason, TIMINGS, 3, 7, {"temperature": 0.5}, n_cached)
+
+
+@dataclass(eq=False)
+class FakeRequest:
+    """A request that was submitted; the test, or `script`, says what becomes of it."""
+
+    prompt_ids: Sequence[int]
+    listener: Listener
+    options: dict[str, Any]
+    is_cancelled: threading.Event = field(default_factory=threading.Event)
+    is_over: bool = False
+
+    def cancel(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self.is_cancelled.set()
+            self.listener.on_end(completion("", "cancelled"))
+
+    def say(self, *texts: str, reason: str = "stop") -> None:
+        """All the texts, and the end."""
+        for text in texts:
+            self.listener.on_chunk(Chunk(text, (1,)))
+        whole = completion("".join(texts), reason)
+        self.listener.on_chunk(Chunk("", (), reason, whole))
+        self.end(whole)
+
+    def end(self, whole: Completion) -> None:
+        self.is_over = True
+        self.listener.on_end(whole)
+
+    def fail(self, error: Exception) -> None:
+        self.is_over = True
+        self.listener.on_failure(error)
+
+
+@dataclass
+class FakeView:
+    lanes: tuple[Any, ...] = ()
+    waiting: tuple[Any, ...] = ()
+    n_lanes: int = 8
+
+
+class FakeWave:
+    def __init__(self) -> None:
+        self.view = FakeView()
+
+    def snapshot(self) -> FakeView:
+        return self.view
+
+
+class FakeModel:
+    """Answers each request with `texts` from another thread, unless `texts` is None: then the test answers."""
+
+    n_ctx, n_ctx_train, n_vocab, d_model, n_bytes, n_threads, isa, path = (
+        4096,
+        8192,
+        300,
+        16,
+        1000,
+        1,
+        "scalar",
+        "fake.gguf",
+    )
+    fingerprint = "emel-1-fake"
+
+    def __init__(self, *texts: str, template: str = TEMPLATES["chatml"]) -> None:
+        self.texts: tuple[str, ...] | None = texts or None
+        self.tokenizer = tiny_tokenizer([])
+        self.chat_template = ChatTemplate(template)
+        self.wave = FakeWave()
+        self.requests: list[FakeRequest] = []
+        self.submitted = threading.Event()
+        self.is_closed = False
+        self._count = itertools.count()
+
+    def submit(self, prompt_ids: Sequence[int], listener: Listener, **options: Any) -> FakeRequest:
+        if options.get("temperature") == 101:
+            raise RequestError("temperature is 101: allowed are numbers from 0 to 100")
+        request = FakeRequest(list(prompt_ids), listener, options)
+        self.requests.append(request)
+        self.submitted.set()
+        if self.texts is not None:
+            threading.Thread(target=request.say, args=self.texts).start()
+        return request
+
+    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(ids).decode("utf-8", "replace")
+
+    def close(self) -> None:
+        self.is_closed = True

@@ -1,0 +1,228 @@
+"""The chat endpoint over a fake model: shapes on the wire, streams, tools, errors."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from unit.server.fake_model import FakeModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.testclient import TestClient
+
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
+PATH = "/v1/chat/completions"
+TOOL = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}
+CALL = '<tool_call>{"name": "clock", "arguments": {"zone": "UTC"}}</tool_call>'
+
+Start = "Callable[..., TestClient]"
+
+
+def events_of(text: str) -> list[Any]:
+    """Data of each event; the last must be [DONE]."""
+    lines = [line for line in text.split("\n\n") if line]
+    assert all(line.startswith("data: ") for line in lines)
+    assert lines[-1] == "data: [DONE]"
+    return [json.loads(line[6:]) for line in lines[:-1]]
+
+
+def test_an_answer_has_the_shape_clients_read(serve: Callable[..., TestClient]) -> None:
+    answer = serve(FakeModel("Hel", "lo.")).post(PATH, json=CHAT).json()
+    assert answer["object"] == "chat.completion"
+    assert answer["id"].startswith("chatcmpl-")
+    assert answer["model"] == "fake"
+    assert answer["system_fingerprint"] == "emel-1-fake"
+    assert answer["choices"] == [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "Hello."},
+            "logprobs": None,
+            "finish_reason": "stop",
+        }
+    ]
+    n_prompt = answer["usage"]["prompt_tokens"]
+    assert answer["usage"] == {
+        "prompt_tokens": n_prompt,
+        "completion_tokens": 2,
+        "total_tokens": n_prompt + 2,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+    assert answer["generation_settings"] == {"temperature": 0.5, "seed": 7}
+
+
+def test_a_stream_says_the_same_in_parts(serve: Callable[..., TestClient]) -> None:
+    response = serve(FakeModel("Hel", "lo.")).post(PATH, json={**CHAT, "stream": True})
+    assert response.headers["content-type"].startswith("text/event-stream")
+    events = events_of(response.text)
+    assert [each["choices"][0]["delta"] for each in events] == [
+        {"role": "assistant", "content": ""}, {"content": "Hel"}, {"content": "lo."}, {}
+    ]  # fmt: skip
+    assert [each["choices"][0]["finish_reason"] for each in events] == [None, None, None, "stop"]
+    assert len({(each["id"], each["created"], each["model"], each["object"]) for each in events}) == 1
+    assert events[0]["object"] == "chat.completion.chunk"
+    assert not any("usage" in each for each in events)
+
+
+def test_usage_is_one_chunk_without_choices_when_it_is_wanted(serve: Callable[..., TestClient]) -> None:
+    body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
+    *_, last = events_of(serve(FakeModel("Hi")).post(PATH, json=body).text)
+    assert last["choices"] == []
+    assert last["usage"]["completion_tokens"] == 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_several_choices_come_with_their_own_index_and_seed(serve: Callable[..., TestClient], stream: bool) -> None:
+    model = FakeModel("x")
+    response = serve(model).post(PATH, json={**CHAT, "n": 3, "seed": 5, "stream": stream})
+    if stream:
+        finished = [
+            choice["index"]
+            for event in events_of(response.text)
+            for choice in event["choices"]
+            if choice["finish_reason"] == "stop"
+        ]
+        assert sorted(finished) == [0, 1, 2]
+    else:
+        assert [each["index"] for each in response.json()["choices"]] == [0, 1, 2]
+    assert [each.options["seed"] for each in model.requests] == [5, 6, 7]
+
+
+def test_calls_of_tools_are_told_with_ids_and_their_finish_reason(serve: Callable[..., TestClient]) -> None:
+    client = serve(FakeModel(CALL[:20], CALL[20:]))
+    body = {**CHAT, "tools": [TOOL]}
+    [choice] = client.post(PATH, json=body).json()["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] is None
+    [call] = choice["message"]["tool_calls"]
+    assert call["function"] == {"name": "clock", "arguments": '{"zone": "UTC"}'}
+    events = events_of(client.post(PATH, json={**body, "stream": True}).text)
+    [streamed] = [
+        each["choices"][0]["delta"]["tool_calls"][0] for each in events if each["choices"][0]["delta"].get("tool_calls")
+    ]
+    assert streamed["index"] == 0
+    assert streamed["function"] == call["function"]
+    assert streamed["id"] != call["id"]
+    assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+def test_tool_choice_none_leaves_calls_as_text(serve: Callable[..., TestClient]) -> None:
+    model = FakeModel(CALL)
+    [choice] = serve(model).post(PATH, json={**CHAT, "tools": [TOOL], "tool_choice": "none"}).json()["choices"]
+    assert choice["message"]["content"] == CALL
+    assert choice["finish_reason"] == "stop"
+
+
+def test_reasoning_is_split_off_unless_it_is_wanted_in_the_text(serve: Callable[..., TestClient]) -> None:
+    client = serve(FakeModel("<think>Hm.</think>", "Yes."))
+    [choice] = client.post(PATH, json=CHAT).json()["choices"]
+    assert choice["message"] == {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}
+    [choice] = client.post(PATH, json={**CHAT, "reasoning_format": "none"}).json()["choices"]
+    assert choice["message"]["content"] == "<think>Hm.</think>Yes."
+
+
+def test_max_completion_tokens_and_minus_one(serve: Callable[..., TestClient]) -> None:
+    model = FakeModel("x")
+    client = serve(model)
+    client.post(PATH, json={**CHAT, "max_tokens": 3, "max_completion_tokens": 4})
+    client.post(PATH, json={**CHAT, "max_tokens": -1, "seed": -1, "temperature": None})
+    assert model.requests[0].options["max_tokens"] == 4
+    assert not {"max_tokens", "seed", "temperature"} & model.requests[1].options.keys()
+
+
+def test_an_answer_that_was_begun_ends_the_prompt(serve: Callable[..., TestClient]) -> None:
+    model = FakeModel("x")
+    client = serve(model)
+    client.post(PATH, json={"messages": [*CHAT["messages"], {"role": "assistant", "content": "The"}]})
+    assert model.detokenize(model.requests[0].prompt_ids).endswith("assistant\nThe")
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no messages": ({}, "messages: field required"),
+    "empty": ({"messages": []}, "messages: list should have at least 1 item after validation, not 0 (it is [])"),
+    "no list": ({"messages": "Hi"}, "messages: input should be a valid list (it is 'Hi')"),
+    "bad role": ({"messages": [{"role": "cat", "content": "x"}]}, "messages[0].role is 'cat': allowed are "),
+    "broken call": (
+        {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]},
+        "messages[0].tool_calls[0].function.arguments is not valid JSON",
+    ),
+    "temperature": ({**CHAT, "temperature": 101}, "temperature is 101: allowed are numbers from 0 to 100"),
+    "n": ({**CHAT, "n": 0}, "n: input should be greater than or equal to 1 (it is 0)"),
+    "top_logprobs": ({**CHAT, "top_logprobs": 21}, "top_logprobs: input should be less than or equal to 20 (it is 21)"),
+    "too long": ({"messages": [{"role": "user", "content": "x" * 5000}]}, "the context holds 4096: shorten it"),
+    "tool without name": ({**CHAT, "tools": [{"type": "function", "function": {}}]}, "tools[0].function.name must be"),
+    "choice without tools": ({**CHAT, "tool_choice": "required"}, "tool_choice asks for a tool, but there are no"),
+    "choice of no tool": (
+        {**CHAT, "tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
+        "tool_choice names 'f', which is none of the tools",
+    ),
+    "odd choice": ({**CHAT, "tools": [TOOL], "tool_choice": "maybe"}, "tool_choice is 'maybe': allowed are"),
+    "two constraints": (
+        {**CHAT, "regex": "a+", "response_format": {"type": "json_object"}},
+        "response_format and regex exclude each other",
+    ),
+    "odd format": ({**CHAT, "response_format": {"type": "xml"}}, "response_format.type is 'xml': allowed are"),
+    "bad regex": ({**CHAT, "regex": "("}, "regex cannot be used: "),
+    "bad schema": (
+        {**CHAT, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "what"}}}},
+        "response_format cannot be used: ",
+    ),
+    "bad grammar": ({**CHAT, "grammar": "root = ("}, "grammar is no GBNF grammar: "),
+    "variable": ({**CHAT, "chat_template_kwargs": {"messages": []}}, "cannot set 'messages'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_client_does_wrong_is_400_with_the_reason(
+    serve: Callable[..., TestClient], name: str, stream: bool
+) -> None:
+    body, reason = REFUSED[name]
+    response = serve(FakeModel("x")).post(PATH, json={**body, "stream": stream})
+    assert response.status_code == 400, response.text
+    error = response.json()["error"]
+    assert reason in error["message"]
+    assert error["type"] in ("invalid_request_error", "exceed_context_size_error")
+
+
+def test_an_overlong_prompt_tells_both_lengths(serve: Callable[..., TestClient]) -> None:
+    error = serve(FakeModel("x")).post(PATH, json=REFUSED["too long"][0]).json()["error"]
+    assert error["code"] == "context_length_exceeded"
+    assert error["n_prompt_tokens"] > error["n_ctx"] == 4096
+
+
+def test_a_template_that_refuses_messages_says_why(serve: Callable[..., TestClient]) -> None:
+    model = FakeModel("x", template="{{ raise_exception('roles must alternate') }}")
+    response = serve(model).post(PATH, json=CHAT)
+    assert (response.status_code, response.json()["error"]["message"]) == (400, "roles must alternate")
+
+
+def test_a_failure_inside_is_500_and_in_a_stream_an_error_event(serve: Callable[..., TestClient]) -> None:
+    model = FakeModel()
+    client = serve(model)
+    fail = ValueError("the logits are not finite")
+
+    def submit(*_args: Any, **_options: Any) -> Any:
+        request = FakeModel.submit(model, *_args, **_options)
+        request.fail(fail)
+        return request
+
+    model.submit = submit  # type: ignore[method-assign]
+    response = client.post(PATH, json=CHAT)
+    assert response.status_code == 500
+    assert response.json()["error"]["message"] == "the request failed: the logits are not finite"
+    streamed = client.post(PATH, json={**CHAT, "stream": True})
+    assert "[DONE]" not in streamed.text
+    assert "the logits are not finite" in streamed.text.rsplit("data: ", 1)[1]
+
+
+def test_unknown_fields_are_passed_over(serve: Callable[..., TestClient]) -> None:
+    assert serve(FakeModel("x")).post(PATH, json={**CHAT, "user": "me", "metadata": {}}).status_code == 200
+
+
+def test_the_template_alone_can_be_applied(serve: Callable[..., TestClient]) -> None:
+    prompt = serve(FakeModel("x")).post("/apply-template", json=CHAT).json()["prompt"]
+    assert prompt == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"

@@ -1,0 +1,98 @@
+"""Who may come in, and with how much."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from unit.server.fake_model import FakeModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.testclient import TestClient
+
+CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
+PATH = "/v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    "headers", [{"authorization": "Bearer second"}, {"authorization": "bearer  first"}, {"x-api-key": "second"}]
+)
+def test_any_key_opens(serve: Callable[..., TestClient], headers: dict[str, str]) -> None:
+    client = serve(FakeModel("x"), api_keys=("first", "second"))
+    assert client.post(PATH, json=CHAT, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"authorization": "Bearer"}, {"authorization": "Basic first"}, {"x-api-key": "firs"}, {"x-api-key": "first2"}],
+)
+def test_no_key_and_wrong_keys_are_401(serve: Callable[..., TestClient], headers: dict[str, str]) -> None:
+    model = FakeModel("x")
+    response = serve(model, api_keys=("first",)).post(PATH, json=CHAT, headers=headers)
+    assert response.status_code == 401
+    assert response.json()["error"]["type"] == "authentication_error"
+    assert "Authorization: Bearer KEY" in response.json()["error"]["message"]
+    assert not model.requests
+
+
+def test_health_needs_no_key(serve: Callable[..., TestClient]) -> None:
+    assert serve(FakeModel("x"), api_keys=("k",)).get("/health").json() == {"status": "ok"}
+
+
+def test_a_body_that_announces_too_much_is_413(serve: Callable[..., TestClient]) -> None:
+    response = serve(FakeModel("x"), max_body_bytes=1000).post(PATH, content=b" " * 1001)
+    assert response.status_code == 413
+    assert response.json()["error"]["message"] == "the body has 1001 bytes: this server takes 1000"
+
+
+def test_a_body_that_turns_out_to_be_too_much_is_413(serve: Callable[..., TestClient]) -> None:
+    parts = (b" " * 400 for _ in range(3))
+    response = serve(FakeModel("x"), max_body_bytes=1000).post(PATH, content=parts)
+    assert response.status_code == 413
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000, b'{"messages": [}'])
+def test_a_body_that_is_no_json_is_400(serve: Callable[..., TestClient], body: bytes) -> None:
+    response = serve(FakeModel("x")).post(PATH, content=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].startswith("the body is not valid JSON")
+
+
+@pytest.mark.parametrize("body", [b"[]", b"1", b"null", b'"x"'])
+def test_a_body_that_is_no_object_is_400(serve: Callable[..., TestClient], body: bytes) -> None:
+    assert serve(FakeModel("x")).post(PATH, content=body).status_code == 400
+
+
+def test_paths_and_methods_that_are_none_are_said_in_the_same_shape(serve: Callable[..., TestClient]) -> None:
+    client = serve(FakeModel("x"))
+    assert client.get("/nowhere").json()["error"]["type"] == "not_found_error"
+    assert client.get(PATH).status_code == 405
+
+
+def test_other_origins_are_let_in_only_where_that_is_set(serve: Callable[..., TestClient]) -> None:
+    origin = {"origin": "http://a.example", "access-control-request-method": "POST"}
+    assert "access-control-allow-origin" not in serve(FakeModel("x")).options(PATH, headers=origin).headers
+    allowed = serve(FakeModel("x"), cors_origins=("http://a.example",)).options(PATH, headers=origin)
+    assert allowed.headers["access-control-allow-origin"] == "http://a.example"
+
+
+def test_more_requests_than_may_wait_are_429(serve: Callable[..., TestClient]) -> None:
+    model = FakeModel("x")
+    client = serve(model, max_waiting=2)
+    model.wave.view.lanes, model.wave.view.waiting = (1,) * 8, (1, 2)
+    response = client.post(PATH, json=CHAT)
+    assert response.status_code == 429
+    assert response.headers["retry-after"] == "1"
+    model.wave.view.waiting = (1,)
+    assert client.post(PATH, json=CHAT).status_code == 200
+    assert client.post(PATH, json={**CHAT, "n": 2}).status_code == 429
+
+
+def test_an_answer_that_takes_too_long_is_504_and_given_up(serve: Callable[..., TestClient]) -> None:
+    model = FakeModel()
+    response = serve(model, request_timeout=0.05).post(PATH, json=CHAT)
+    assert response.status_code == 504
+    assert model.requests[0].is_cancelled.wait(5)

@@ -1,0 +1,118 @@
+"""Models by name: listed, loaded, unloaded, failed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from emel.errors import ModelLoadError
+from unit.server.fake_model import FakeModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.testclient import TestClient
+
+CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
+PATH = "/v1/chat/completions"
+
+
+def test_models_are_listed_with_what_they_are(serve: Callable[..., TestClient]) -> None:
+    client = serve({"a": lambda: FakeModel("x"), "b/c": lambda: FakeModel("y")})
+    listed = client.get("/v1/models").json()
+    assert [each["id"] for each in listed["data"]] == ["a", "b/c"]
+    assert listed["data"][0]["meta"]["n_ctx"] == 4096
+    assert client.get("/v1/models/b/c").json() == listed["data"][1]
+    assert client.get("/v1/models/d").status_code == 404
+
+
+def test_a_request_gets_the_model_it_names(serve: Callable[..., TestClient]) -> None:
+    client = serve({"a": lambda: FakeModel("from a"), "b": lambda: FakeModel("from b")}, aliases={"gpt": "b"})
+
+    def answer(**fields: str) -> str:
+        content: str = client.post(PATH, json={**CHAT, **fields}).json()["choices"][0]["message"]["content"]
+        return content
+
+    assert [answer(), answer(model="b"), answer(model="gpt")] == ["from a", "from b", "from b"]
+    missing = client.post(PATH, json={**CHAT, "model": "c"})
+    assert missing.status_code == 404
+    assert missing.json()["error"]["message"] == "there is no model 'c': served are a, b, gpt"
+
+
+def test_a_server_of_one_model_takes_any_name(serve: Callable[..., TestClient]) -> None:
+    assert serve(FakeModel("x")).post(PATH, json={**CHAT, "model": "gpt-4o"}).json()["model"] == "fake"
+
+
+def test_health_is_503_while_a_model_is_loaded(serve: Callable[..., TestClient]) -> None:
+    may_load = threading.Event()
+
+    def load() -> FakeModel:
+        may_load.wait(10)
+        return FakeModel("x")
+
+    client = serve({"slow": load})
+    health = client.get("/health")
+    assert (health.status_code, health.json()["error"]["message"]) == (503, "Loading model")
+    assert client.post(PATH, json=CHAT).status_code == 503
+    may_load.set()
+    for _ in range(500):
+        if client.get("/health").status_code == 200:
+            break
+        time.sleep(0.01)
+    assert client.post(PATH, json=CHAT).status_code == 200
+
+
+def test_a_model_that_cannot_be_loaded_says_why(serve: Callable[..., TestClient]) -> None:
+    def load() -> FakeModel:
+        raise ModelLoadError("the file is half there")
+
+    client = serve({"bad": load})
+    assert "the file is half there" in client.get("/health").json()["error"]["message"]
+    response = client.post(PATH, json=CHAT)
+    assert response.status_code == 503
+    assert response.json()["error"]["message"] == "the model 'bad' could not be loaded: the file is half there"
+
+
+def test_a_model_is_unloaded_and_comes_back_when_it_is_asked_for(serve: Callable[..., TestClient]) -> None:
+    loaded: list[FakeModel] = []
+
+    def load() -> FakeModel:
+        loaded.append(FakeModel("x"))
+        return loaded[-1]
+
+    client = serve({"a": load})
+    assert client.post("/models/unload", json={"model": "a"}).json()["model"]["status"] == "unloaded"
+    assert loaded[0].is_closed
+    assert client.post(PATH, json=CHAT).status_code == 200
+    assert len(loaded) == 2
+    assert client.post("/models/load", json={"model": "a"}).json()["model"]["status"] == "ready"
+    assert client.post("/models/load", json={"model": 1}).status_code == 400
+
+
+def test_a_model_that_nobody_uses_is_unloaded(serve: Callable[..., TestClient]) -> None:
+    model = FakeModel("x")
+    client = serve(model, idle_unload_seconds=0.05)
+    for _ in range(500):
+        client.get("/health")
+        if model.is_closed:
+            break
+        time.sleep(0.01)
+    assert model.is_closed
+
+
+def test_props_tell_defaults_and_template(serve: Callable[..., TestClient]) -> None:
+    props = serve(FakeModel("x")).get("/props").json()
+    assert props["default_generation_settings"]["n_ctx"] == 4096
+    assert props["default_generation_settings"]["params"]["temperature"] == 0.8
+    assert "<|im_start|>" in props["chat_template"]
+    assert props["total_slots"] == 8
+
+
+def test_text_and_tokens(serve: Callable[..., TestClient]) -> None:
+    client = serve(FakeModel("x"))
+    tokens = client.post("/tokenize", json={"content": "hé"}).json()["tokens"]
+    assert client.post("/detokenize", json={"tokens": tokens}).json() == {"content": "hé"}
+    pieces = client.post("/tokenize", json={"content": "hé", "with_pieces": True}).json()["tokens"]
+    assert [each["piece"] for each in pieces] == ["h", [0xC3], [0xA9]]
+    assert client.post("/detokenize", json={"tokens": ["a"]}).status_code == 400

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emel.server import sse
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.text()
+JSON = st.recursive(SCALARS, lambda each: st.lists(each) | st.dictionaries(st.text(), each))
+
+
+@given(JSON)
+def test_an_event_is_one_data_line_that_reads_back(value: object) -> None:
+    body = sse.event(value)
+    assert body.startswith(b"data: ")
+    assert body.endswith(b"\n\n")
+    assert body.count(b"\n") == 2
+    assert json.loads(body[6:]) == value
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udcffb"])
+def test_surrogates_do_not_stop_a_stream(text: str) -> None:
+    assert json.loads(sse.event(text)[6:]) == text.encode("utf-8", "replace").decode()
+
+
+def test_a_named_event_says_its_name_first() -> None:
+    assert sse.event({"a": 1}, "message_start") == b'event: message_start\ndata: {"a":1}\n\n'
