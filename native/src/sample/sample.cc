@@ -252,14 +252,15 @@ emel_status emel_logprobs(const float* logits, uint64_t n_vocab, int32_t token, 
   emel::Candidates c = emel::place(scratch, n_vocab);
   if (!emel::load_logits(c, logits)) return emel::fail(EMEL_INVALID_ARGUMENT, "logprobs: logits are not finite");
   const float max = emel::largest(c);
-  const double normalizer = static_cast<double>(max) + emel::logarithm(emel::weigh(c, max));
+  const double log_total = emel::logarithm(emel::weigh(c, max));
+  const auto logprob = [&](float logit) { return static_cast<double>(logit) - static_cast<double>(max) - log_total; };
   emel::Ranked ranked[EMEL_MAX_TOP_LOGPROBS];
   const uint64_t n = n_top == 0 ? 0 : emel::rank_best(c, n_top, ranked);
   ids[0] = token;
-  logprobs[0] = static_cast<double>(logits[token]) - normalizer;
+  logprobs[0] = logprob(logits[token]);
   for (uint64_t i = 0; i < n; ++i) {
     ids[i + 1] = ranked[i].id;
-    logprobs[i + 1] = static_cast<double>(ranked[i].logit) - normalizer;
+    logprobs[i + 1] = logprob(ranked[i].logit);
   }
   return EMEL_OK;
 }

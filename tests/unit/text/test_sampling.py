@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from fractions import Fraction
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from emel.text.sampling import SamplingError, SamplingParams
+from emel.text.sampling import STEPS, SamplingError, SamplingParams
+from emel.text.sampling_fields import Number
+
+KINDS = {each.name: each.metadata["kind"] for each in dataclasses.fields(SamplingParams)}
+NUMBERS = sorted(name for name, kind in KINDS.items() if isinstance(kind, Number))
 
 
 def test_sampling_defaults_are_the_published_ones() -> None:
@@ -70,6 +77,38 @@ def test_sampling_defaults_are_the_published_ones() -> None:
         ("seed", 2**64, "whole numbers from 0 to 18446744073709551615"),
         ("max_tokens", -1, r"whole numbers from 0 up \(None is until the end\)"),
         ("max_tokens", "all", "whole numbers from 0 up"),
+        ("n", 0, "whole numbers from 1 to 256"),
+        ("n", 257, "whole numbers from 1 to 256"),
+        ("logprobs", 21, r"whole numbers from 0 to 20 \(None is off\)"),
+        ("logprobs", -1, "whole numbers from 0 to 20"),
+        ("mirostat", 3, "whole numbers from 0 to 2"),
+        ("repeat_last_n", -2, r"whole numbers from -1 to 2147483647 \(0 is off, -1 is all\)"),
+        ("repeat_penalty", 0, r"numbers from 0.01 to 100.0 \(1 is off\)"),
+        ("presence_penalty", math.inf, "numbers from -100.0 to 100.0"),
+        ("dry_base", 0.5, "numbers from 1.0 to 100.0"),
+        ("min_tokens", None, "whole numbers from 0"),
+        ("ignore_eos", 1, "True and False"),
+        ("ignore_eos", "yes", "True and False"),
+        ("samplers", "q", "a list of penalties, dry, .* or their letters as one str"),
+        ("samplers", ["top_k", "top_k"], "a list of penalties"),
+        ("samplers", ["top_k", "nope"], "a list of penalties"),
+        ("samplers", ["k"], "a list of penalties"),
+        ("samplers", "top_k;top-k", "a list of penalties"),
+        ("samplers", 5, "a list of penalties"),
+        ("samplers", {"top_k": 1}, "a list of penalties"),
+        ("samplers", b"k", "a list of penalties"),
+        ("dry_sequence_breakers", [""], "a list of str, each with at least one character"),
+        ("dry_sequence_breakers", [5], "a list of str"),
+        ("dry_sequence_breakers", b"x", "a list of str"),
+        ("dry_sequence_breakers", None, "a list of str"),
+        ("stop_token_ids", [-1], "a list of token ids, whole numbers from 0 to 2147483647"),
+        ("stop_token_ids", ["a"], "a list of token ids"),
+        ("stop_token_ids", "12", "a list of token ids"),
+        ("stop_token_ids", [2**31], "a list of token ids"),
+        ("stop_token_ids", [True], "a list of token ids"),
+        ("logit_bias", 5, "a dict of token id to bias, or a list of"),
+        ("logit_bias", "ab", "a dict of token id to bias"),
+        ("dry_breaker_ids", 5, "a list of lists of token ids"),
     ],
 )
 def test_sampling_names_field_value_and_range(name: str, value: Any, allowed: str) -> None:
@@ -110,3 +149,69 @@ def test_sampling_checks_what_is_replaced_and_cannot_be_changed() -> None:
         dataclasses.replace(SamplingParams(), top_p=2)
     with pytest.raises(dataclasses.FrozenInstanceError):
         SamplingParams().top_p = 0.5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [(1, math.nan), (1, math.inf), (1, True), (1, None), (1, "5"), (1, 1e7), (-1, 1), ("a", 1), (1.5, 1), (1,), 7],
+)
+def test_sampling_names_the_bias_that_is_wrong(pair: Any) -> None:
+    with pytest.raises(
+        SamplingError, match=r"\Alogit_bias is .*: allowed are a dict of token id to bias, or a list of"
+    ):
+        SamplingParams(logit_bias=[(0, 1.0), pair])
+
+
+def test_sampling_adds_biases_of_one_token_up_and_echoes_never_as_false() -> None:
+    params = SamplingParams(logit_bias=[(7, 1), [3, -2.5], (7, 0.5), (5, False), (5, 9)])
+    assert params.logit_bias == ((3, -2.5), (5, -math.inf), (7, 1.5))
+    assert params.effective()["logit_bias"] == [[3, -2.5], [5, False], [7, 1.5]]
+    assert SamplingParams(logit_bias={7: -math.inf}).effective()["logit_bias"] == [[7, False]]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("edskypmxt", STEPS),
+        ("kt", ("top_k", "temperature")),
+        ("penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature", STEPS),
+        ("top-k; temp", ("top_k", "temperature")),
+        ("temp", ("temperature",)),
+        (["typical_p", "nucleus", "min-p"], ("typ_p", "top_p", "min_p")),
+        ([], ()),
+        ("", ()),
+    ],
+)
+def test_sampling_takes_steps_by_name_and_by_letter(given: Any, expected: Any) -> None:
+    assert SamplingParams(samplers=given).samplers == tuple(expected)
+
+
+def test_sampling_takes_one_text_or_id_for_a_list() -> None:
+    params = SamplingParams(dry_sequence_breakers="\n", stop_token_ids=5)  # type: ignore[arg-type]
+    assert (params.dry_sequence_breakers, params.stop_token_ids) == (("\n",), (5,))
+
+
+def test_sampling_wants_no_more_tokens_at_least_than_at_most() -> None:
+    assert SamplingParams(min_tokens=3, max_tokens=3).min_tokens == 3
+    with pytest.raises(SamplingError, match="min_tokens is 4: allowed are whole numbers from 0 to max_tokens, 3"):
+        SamplingParams(min_tokens=4, max_tokens=3)
+
+
+@given(name=st.sampled_from(NUMBERS), value=st.one_of(st.floats(), st.integers(), st.none(), st.text(), st.booleans()))
+def test_sampling_keeps_a_number_in_its_range_or_names_it(name: str, value: Any) -> None:
+    kind = KINDS[name]
+    try:
+        kind.check(name, value)
+    except SamplingError:
+        with pytest.raises(SamplingError, match=rf"\A{name} is ") as caught:
+            SamplingParams(**{name: value})
+        assert str(caught.value).endswith(kind.allowed)
+    else:
+        kept = getattr(SamplingParams(**{name: value}), name)
+        assert (kept is None and kind.may_be_none) or (kind.low <= kept <= kind.high and type(kept) is kind.kind)
+
+
+def test_sampling_echoes_what_json_can_write() -> None:
+    params = SamplingParams(logit_bias={1: False}, stop_token_ids=[3], samplers="kt", seed=2**64 - 1, logprobs=0)
+    assert json.loads(json.dumps(params.effective(), allow_nan=False)) == params.effective()
+    assert SamplingParams(**params.effective()) == params
