@@ -115,7 +115,7 @@ def checked_texts(texts: object, session: Session) -> list[list[int]]:
     if isinstance(texts, str | bytes):
         texts = [texts]
     elif not isinstance(texts, Iterable):
-        raise RequestError(f"the texts are a {type(texts).__name__}: give a str, token ids, or a list of either")
+        raise RequestError(f"the texts are of type {type(texts).__name__}: give a str, token ids, or a list of either")
     else:
         texts = list(texts)
         if texts and not isinstance(texts[0], str | bytes | Iterable):

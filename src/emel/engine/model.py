@@ -180,6 +180,7 @@ class Model:
         messages: dicts with "role" and "content". Control tokens in their text stay ordinary text. A template that
         refuses them says why in the RequestError.
         """
+        self._open().check_generates()
         ids = self.encode_chat(messages)
         return Stream(partial(self.submit, ids, **sampling)) if stream else self._complete(ids, sampling)
 
@@ -190,6 +191,7 @@ class Model:
         """
         session = self._open()
         session.check_open()
+        session.check_generates()
         ids = checked_prompt(prompt_ids, session.n_vocab, session.n_ctx)
         params, stops, keywords = checked_request(options, session.tokenizer)
         with request_failures():
@@ -213,6 +215,7 @@ class Model:
         import numpy
 
         session = self._open()
+        session.check_generates()
         ids = checked_prompt(token_ids, session.n_vocab, session.n_ctx)
         wanted = len(ids) if chunk is None else checked_whole(chunk, "chunk")
         if wanted < 1:
@@ -225,10 +228,25 @@ class Model:
     def measure(self, prompt_ids: Iterable[int], n_decode: int) -> Timings:
         """Times the engine alone: prefill of exactly these tokens (logits of the last), then greedy steps; no text."""
         session = self._open()
+        session.check_generates()
         ids = checked_prompt(prompt_ids, session.n_vocab, session.n_ctx)
         if len(ids) + checked_count(n_decode, "n_decode") > session.n_ctx:
             raise RequestError(f"{len(ids)} tokens and {n_decode} more do not fit the context of {session.n_ctx}")
         return session.between_steps(lambda: timed(session, ids, n_decode), len(ids) + n_decode)
+
+    def embed(
+        self,
+        texts: str | bytes | Iterable[str | bytes] | Iterable[int] | Iterable[Iterable[int]],
+        *,
+        pooling: str | None = None,
+        normalize: bool = True,
+    ) -> NDArray[np.float32]:
+        """Embeddings (n_texts, width) float32 of texts or token ids, by an encoder: the same alone or in any list.
+
+        One text, or one list of ids, gives one row. pooling: "mean", "cls" or "last" (None: the model's own);
+        normalize: rows of length 1. Texts are tokenized with the model's special tokens, ids are taken as they are.
+        """
+        return self._open().embedders.embed(texts, pooling, normalize)
 
     # ---- life
 

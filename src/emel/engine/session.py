@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from emel.engine.arguments import checked_whole
+from emel.engine.embedding import Embedders
 from emel.engine.exclusive import Exclusive
 from emel.engine.failures import as_request_error, load_failures, request_failures
 from emel.engine.mailbox import Mailbox
@@ -81,7 +82,9 @@ class Session:
             )
             self.pool = LanePool(self.threads.n_threads)
         self.n_lanes = n_lanes
-        self._opened: list[LanePool | LoadedModel | KvCache | HybridCache | Batch | ReservedGraph] = [self.pool]
+        self._opened: list[LanePool | LoadedModel | KvCache | HybridCache | Batch | ReservedGraph | Embedders] = [
+            self.pool
+        ]
         try:
             with load_failures():
                 self._build(path, n_ctx, prefix_bytes)
@@ -108,10 +111,12 @@ class Session:
         max_tokens = max(self.chunk, n_rows)
         max_outputs = min(max(MAX_OUTPUTS, n_rows), max_tokens)
         capacity = capacity_for(self.memory, max_tokens=max_tokens, max_outputs=max_outputs, n_rows=n_rows)
-        self.batch = Batch(capacity, self.n_vocab, *bindings(self.memory))
+        self.batch = Batch(capacity, parameters.embedding_width or self.n_vocab, *bindings(self.memory))
         self._opened.append(self.batch)
         self.graph = ReservedGraph(self.model.build, self.model.weights, capacity, pool=self.pool, route=self.route.isa)
         self._opened.append(self.graph)
+        self.embedders = Embedders(self)
+        self._opened.append(self.embedders)
         self.tokenizer: Tokenizer = load_tokenizer(self.model.metadata, self.n_vocab)
 
     def _new_wave(self) -> WavefrontMachine:
@@ -169,6 +174,14 @@ class Session:
         self.check_process()
         if self._mailbox.is_closed:
             raise closed_error()
+
+    def check_generates(self) -> None:
+        """RequestError for a model that writes no text."""
+        if self.model.parameters.embedding_width:
+            raise RequestError(
+                f"this model ({self.model.description.name}) is an encoder: it has embeddings, but writes no text",
+                hint="use model.embed",
+            )
 
     @property
     def has_forked(self) -> bool:
