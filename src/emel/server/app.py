@@ -14,7 +14,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from emel.errors import EmelError
-from emel.server import chat, completions, model_endpoints, text_endpoints
+from emel.server import chat, completions, embeddings, metrics, model_endpoints, text_endpoints
+from emel.server.access_log import AccessLog
 from emel.server.connection import ClientGone
 from emel.server.errors import ApiError, of_exception
 from emel.server.gate import Gate
@@ -42,12 +43,11 @@ def create_app(models: ServedModels, settings: Settings) -> Starlette:
             unloading.cancel()
             await models.close()
 
-    middleware = [Middleware(Gate, settings=settings)]
+    middleware = [Middleware(AccessLog), Middleware(Gate, settings=settings)]
     if settings.cors_origins:
-        allowed = CORSMiddleware
-        middleware.insert(
-            0, Middleware(allowed, allow_origins=settings.cors_origins, allow_methods=["*"], allow_headers=["*"])
-        )
+        origins = settings.cors_origins
+        cors = Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
+        middleware.insert(1, cors)
     app = Starlette(
         routes=_routes(),
         lifespan=lifespan,
@@ -61,6 +61,7 @@ def create_app(models: ServedModels, settings: Settings) -> Starlette:
         },
     )
     app.state.models, app.state.settings = models, settings
+    app.state.metrics = metrics.Metrics(models)
     return app
 
 
@@ -71,6 +72,9 @@ def _routes() -> list[Route]:
         Route("/chat/completions", chat.create_chat_completion, methods=post),
         Route("/v1/completions", completions.create_completion, methods=post),
         Route("/completions", completions.create_completion, methods=post),
+        Route("/v1/embeddings", embeddings.create_embeddings, methods=post),
+        Route("/embeddings", embeddings.create_embeddings, methods=post),
+        Route("/metrics", metrics.get_metrics, methods=get),
         Route("/v1/models", model_endpoints.list_models, methods=get),
         Route("/models", model_endpoints.list_models, methods=get),
         Route("/models/load", model_endpoints.load_model, methods=post),

@@ -54,7 +54,7 @@ async def create_chat_completion(request: Request) -> Response | EventStream:
     served = await state.models.ready(shape.model)
     chat = await asyncio.to_thread(prepare, served, shape)
     jobs = n_jobs(shape.n or 1, chat.prompt_ids, chat.options, chat.new_parser, chat.new_constraint)
-    choices = begin(served, jobs, state.settings)
+    choices = begin(request, served, jobs)
     if shape.stream:
         head = new_head("chatcmpl-", "chat.completion.chunk", served)
         return EventStream(_events(served, shape, chat, choices, head), state.settings.ping_seconds)

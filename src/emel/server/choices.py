@@ -7,15 +7,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from emel.server.access_log import tell
 from emel.server.hearing import Hearing
 from emel.text.answers import CallPiece, ReasoningPiece, TextPiece, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
+    from starlette.types import Scope
+
     from emel.engine.model import Model
     from emel.engine.request import Listener, Request
     from emel.engine.results import Chunk, Completion
+    from emel.server.metrics import Observer
     from emel.text.answers import AnswerParser, Piece
     from emel.text.constraint import Constraint
 
@@ -70,8 +74,15 @@ class Job:
 class Choices:
     """Answers that belong to one HTTP request. Left early, all that run are cancelled."""
 
-    def __init__(self, model: Model, jobs: Sequence[Job], timeout: float | None = None) -> None:
-        """Submits all of them; RequestError for what is wrong with one, then none runs. timeout: seconds for each."""
+    def __init__(
+        self, model: Model, jobs: Sequence[Job], timeout: float | None, observers: Sequence[Observer], scope: Scope
+    ) -> None:
+        """Submits all of them; RequestError for what is wrong with one, then none runs. timeout: seconds for each.
+
+        Each observer sees the chunks of one answer; the scope's line of the access log is told how they ended.
+        """
+        self._observers = observers
+        self._scope = scope
         self.answers = [Answer(index) for index in range(len(jobs))]
         self._jobs = jobs
         self._hearings: list[Hearing] = []
@@ -108,6 +119,7 @@ class Choices:
                     yield heard
         finally:
             self.cancel()
+            tell(self._scope, [each.completion for each in self.answers if each.completion is not None])
             for task in pumps:
                 task.cancel()
 
@@ -120,8 +132,9 @@ class Choices:
             coming.put_nowait(error)
 
     async def _steps_of(self, index: int) -> AsyncGenerator[Step, None]:
-        answer, parser = self.answers[index], self._jobs[index].parser
+        answer, parser, see = self.answers[index], self._jobs[index].parser, self._observers[index].see
         async for chunk in self._hearings[index].chunks():
+            see(chunk)
             pieces = parser.feed(chunk.text)
             if chunk.completion is not None:
                 pieces += parser.flush()

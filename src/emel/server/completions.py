@@ -46,7 +46,7 @@ async def create_completion(request: Request) -> Response | EventStream:
     prompts, new_constraint = await asyncio.to_thread(_prepare, served, shape)
     n, options = shape.n or 1, shape.sampling()
     jobs = [job for ids in prompts for job in n_jobs(n, ids, options, PlainParser, new_constraint)]
-    choices = begin(served, jobs, state.settings)
+    choices = begin(request, served, jobs)
     echoes = [served.model.detokenize(prompts[index // n]) if shape.echo else "" for index in range(len(jobs))]
     if shape.stream:
         head = new_head("cmpl-", "text_completion", served)

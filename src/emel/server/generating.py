@@ -14,8 +14,11 @@ from emel.server.errors import ApiError, too_long
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from starlette.requests import Request
+
     from emel.engine.results import Completion
     from emel.server.choices import Answer, Job
+    from emel.server.metrics import Metrics
     from emel.server.served import ServedModel
     from emel.server.settings import Settings
 
@@ -60,8 +63,9 @@ def check_length(prompt_ids: Sequence[int], n_ctx: int) -> None:
         raise too_long(len(prompt_ids), n_ctx)
 
 
-def begin(served: ServedModel, jobs: Sequence[Job], settings: Settings) -> Choices:
+def begin(request: Request, served: ServedModel, jobs: Sequence[Job]) -> Choices:
     """Submits answers; ApiError 429 when too many wait, 400 for a prompt that does not fit."""
+    settings: Settings = request.app.state.settings
     model = served.model
     for job in jobs:
         check_length(job.prompt_ids, model.n_ctx)
@@ -73,7 +77,8 @@ def begin(served: ServedModel, jobs: Sequence[Job], settings: Settings) -> Choic
             f"{len(view.waiting)} requests wait already: this server lets {settings.max_waiting} wait",
             headers={"retry-after": "1"},
         )
-    return Choices(model, jobs, settings.request_timeout)
+    metrics: Metrics = request.app.state.metrics
+    return Choices(model, jobs, settings.request_timeout, [metrics.observer(served.name) for _ in jobs], request.scope)
 
 
 def usage(prompts: Sequence[Sequence[int]], answers: Sequence[Answer]) -> dict[str, Any]:

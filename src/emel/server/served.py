@@ -64,6 +64,11 @@ class ServedModel:
         return self.model.fingerprint
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether it is in memory."""
+        return self._model is not None
+
+    @property
     def is_idle(self) -> bool:
         """Whether it is loaded and no request runs or waits."""
         if self._model is None:

@@ -11,6 +11,7 @@ from emel.engine.results import Chunk, Completion, Timings
 from emel.errors import RequestError
 from emel.text.chat import ChatTemplate
 from emel.text.chat_templates import TEMPLATES
+from emel.text.lanes import WaveCounters
 from unit.text.tiny_vocabulary import tiny_tokenizer
 
 if TYPE_CHECKING:
@@ -63,11 +64,14 @@ class FakeView:
     lanes: tuple[Any, ...] = ()
     waiting: tuple[Any, ...] = ()
     n_lanes: int = 8
+    n_blocks: int = 100
+    n_blocks_in_use: int = 10
 
 
 class FakeWave:
     def __init__(self) -> None:
         self.view = FakeView()
+        self.counters = WaveCounters()
 
     def snapshot(self) -> FakeView:
         return self.view
