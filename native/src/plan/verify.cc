@@ -126,6 +126,17 @@ void check_norm(OpCheck& c) {
   c.optional_quantized("out[1]", c.op.out[1], n);
 }
 
+// The whole width of the logits, or a piece of it.
+void check_logits_rows(OpCheck& c, uint64_t rows) {
+  const uint64_t width = c.plan.desc.output_width;
+  if (c.op.dim[3] > 1) c.refuse(EMEL_INVALID_ARGUMENT, "dim[3]", c.op.dim[3], 1);
+  if (c.op.dim[3] == 0) {
+    c.output(EMEL_LOGITS, rows);
+  } else if (c.op.dim[2] > width || rows > width - c.op.dim[2]) {
+    c.refuse(EMEL_OUT_OF_BOUNDS, "last of a piece of the logits", c.op.dim[2] + rows, width);
+  }
+}
+
 void check_matmul(OpCheck& c) {
   const uint32_t cols = c.op.dim[0];
   const uint32_t n_parts = c.op.dim[1];
@@ -142,7 +153,7 @@ void check_matmul(OpCheck& c) {
     }
     if (c.op.out[p] == EMEL_LOGITS) {
       if (p != 0 || !c.rows_are_outputs()) c.refuse(EMEL_INVALID_ARGUMENT, "logits part", p, 0);
-      c.output(EMEL_LOGITS, part->rows);
+      check_logits_rows(c, part->rows);
     } else {
       c.floats("out", c.op.out[p], part->rows);
     }

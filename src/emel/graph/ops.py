@@ -225,13 +225,15 @@ class Part:
 class Linear(Operation):
     """Matrices that read one x. Fused: up to four parts in one job, x quantised for block-type matrices.
 
-    Results y become y * scale, then cap * tanh(y / cap) unless the cap is 0.
+    Results y become y * scale, then cap * tanh(y / cap) unless the cap is 0. `first_logit`: what writes a piece of the
+    logits says where it begins.
     """
 
     x: Value
     parts: tuple[Part, ...]
     scale: float = 1.0
     cap: float = 0.0
+    first_logit: int | None = None
 
     def inputs(self) -> Iterator[Value]:  # noqa: D102
         yield self.x
@@ -392,11 +394,18 @@ class Gather(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argmax(Operation):
-    """The lowest index of the largest of each row of logits goes to the batch."""
+    """The lowest index of the largest of each row of logits goes to the batch; `pieces` are those before the last."""
 
     logits: Value
+    pieces: tuple[Value, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Logits in a row."""
+        return sum(value.width for value in self.inputs())
 
     def inputs(self) -> Iterator[Value]:  # noqa: D102
+        yield from self.pieces
         yield self.logits
 
 
@@ -422,4 +431,4 @@ class Graph:
     @property
     def output_width(self) -> int:
         """Values of an output row: n_vocab logits, or what an encoder ends in."""
-        return next((value.width for value in self.values if value.form is Form.LOGITS), self.n_vocab)
+        return sum(value.width for value in self.values if value.form is Form.LOGITS) or self.n_vocab

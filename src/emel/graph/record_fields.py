@@ -71,6 +71,8 @@ def _fill_linear(record: abi.Op, operation: Linear, offsets: dict[int, int]) -> 
     record.dim[0] = operation.x.width
     record.dim[1] = len(operation.parts)
     record.param[0], record.param[1] = operation.scale, operation.cap
+    if operation.first_logit is not None:
+        record.dim[2], record.dim[3] = operation.first_logit, 1
     for index, part in enumerate(operation.parts):
         record.out[index] = _written_at(part.out, offsets)
         record.weight[index] = part.weight.index
@@ -217,7 +219,7 @@ def _fill_expert_sum(record: abi.Op, operation: ExpertSum, offsets: dict[int, in
 
 def _fill_argmax(record: abi.Op, operation: Argmax, _offsets: dict[int, int]) -> None:
     record.kind = abi.OpKind.ARGMAX
-    record.dim[0] = operation.logits.width
+    record.dim[0] = operation.width
 
 
 FILLERS: dict[type[Operation], Callable[[abi.Op, Any, dict[int, int]], None]] = {

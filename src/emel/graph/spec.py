@@ -225,8 +225,14 @@ def ascends(graph: Graph) -> Iterator[str]:
 
 
 def ends_in_logits(graph: Graph) -> Iterator[str]:
-    """One linear (or what ends an encoder) writes logits, alone, for output rows; only an argmax reads them."""
+    """One linear (or what ends an encoder) writes logits, alone, for output rows; only an argmax reads them.
+
+    Or linears in a row write them piece by piece.
+    """
     writers = [(w, o) for w, o in _numbered(graph) if any(v.form is Form.LOGITS for v in o.outputs())]
+    if any(isinstance(o, Linear) and o.first_logit is not None for _, o in writers):
+        yield from _ends_in_pieces(graph, [operation for _, operation in writers])
+        return
     if len(writers) != 1:
         yield f"{len(writers)} operations write logits"
     for where, operation in writers:
@@ -239,6 +245,18 @@ def ends_in_logits(graph: Graph) -> Iterator[str]:
     for where, operation in _numbered(graph):
         if any((value.form is Form.LOGITS) != isinstance(operation, Argmax) for value in operation.inputs()):
             yield f"{where} reads logits and is no argmax, or the other way round"
+
+
+def _ends_in_pieces(graph: Graph, writers: list[Operation]) -> Iterator[str]:
+    written = 0
+    for operation in writers:
+        if not isinstance(operation, Linear) or len(operation.parts) != 1 or operation.first_logit != written:
+            yield f"a piece of the logits does not begin at {written}, where the one before it ends"
+            return
+        written += operation.parts[0].out.width
+    readers = [operation for operation in graph.operations if isinstance(operation, Argmax)]
+    if written != graph.n_vocab or [each.width for each in readers] != [written]:
+        yield f"the pieces are {written} logits of {graph.n_vocab}, and one argmax reads all of them"
 
 
 def is_fused(graph: Graph) -> Iterator[str]:

@@ -29,7 +29,7 @@ _PAGE = 4096
 class SparseRows:
     """The rows of `extent` in the file at `path`; SourceError when that cannot be opened.
 
-    `max_rows` is the most rows one call asks for; `cache_bytes` may be exceeded by what they take.
+    They take at most `cache_bytes`, or what one batch asks for (`cached_bytes`) where that is more.
     """
 
     def __init__(
@@ -40,8 +40,7 @@ class SparseRows:
         self._extent, self._path, self._pool, self._platform = extent, path, pool, platform
         self._group_bytes = packed_bytes(extent.type, GROUP, extent.cols)
         self._row_bytes = extent.n_bytes // extent.rows
-        # A group touches the pages it lies on: one more than it fills.
-        self._n_cached_at_most = max(cache_bytes // resident_group_bytes(self._group_bytes), 1)
+        self._n_cached_at_most = max(cache_bytes // _touched_bytes(self._group_bytes), 1)
         self._present: set[int] = set()
         self._opened = open_regular(platform, path)
         self._memory = Memory(extent.packed_bytes)
@@ -95,6 +94,12 @@ class SparseRows:
             close_quietly(self._platform, self._opened.descriptor)
 
 
-def resident_group_bytes(group_bytes: int) -> int:
+def cached_bytes(extent: Extent, n_rows: int) -> int:
+    """Memory that any `n_rows` rows can take."""
+    group_bytes = packed_bytes(extent.type, GROUP, extent.cols)
+    return min(n_rows * _touched_bytes(group_bytes), -(-extent.packed_bytes // _PAGE) * _PAGE)
+
+
+def _touched_bytes(group_bytes: int) -> int:
     """Bytes of memory a group can take: every page it touches."""
     return (-(-group_bytes // _PAGE) + 1) * _PAGE

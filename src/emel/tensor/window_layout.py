@@ -110,10 +110,10 @@ def places(unit: Unit) -> tuple[Place, ...]:
     return tuple(found)
 
 
-def smallest_budget(units: Sequence[Unit]) -> int:
-    """Bytes with which the units can be run at all: two slots, or all of them if that is less."""
+def smallest_budget(units: Sequence[Unit], n_slots: int | None = None) -> int:
+    """Bytes with which the units can be run at all: the slots (two, unless more are asked for), or all of them."""
     sizes = [unit_bytes(unit) for unit in units]
-    return min(sum(sizes), MIN_SLOTS * _aligned(max(sizes), SLOT_ALIGNMENT))
+    return min(sum(sizes), (n_slots or MIN_SLOTS) * _aligned(max(sizes), SLOT_ALIGNMENT))
 
 
 def lay_out(units: Sequence[Unit], budget: int, n_slots: int | None = None) -> WindowLayout:
@@ -135,10 +135,9 @@ def lay_out(units: Sequence[Unit], budget: int, n_slots: int | None = None) -> W
         resident = sum(sizes) - sum(sizes[index] for index in streamed)
         if resident + n_slots * slot <= budget:
             return WindowLayout(units, streamed, n_slots, slot)
-    needed = min(sum(sizes), n_slots * slot_bytes)
     raise WindowError(
         f"{budget} bytes are too few for {len(units)} layers of up to {max(sizes)} bytes in {n_slots} slots: "
-        f"{needed} are the least"
+        f"{smallest_budget(units, n_slots)} are the least"
     )
 
 

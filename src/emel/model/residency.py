@@ -1,0 +1,187 @@
+"""What of a model's weights stays in memory and what is streamed, for a budget of bytes; pure arithmetic on a graph.
+
+Plain vectors and matrices that several segments read always stay. The other matrices of a segment are a unit of the
+window. The output matrix stays, or is cut by rows into units of its own; an embedding that does not stay as the output
+is read by rows. Of these ways the one that reads the least for each pass is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emel.graph.ops import Embed
+from emel.graph.pieces import ROW_GROUP, output_linear, pieces_of
+from emel.kernel.sizes import aligned, packed_bytes
+from emel.kernel.sparse_rows import cached_bytes
+from emel.tensor.window_layout import Extent, Unit, WindowError, WindowLayout, lay_out, smallest_budget
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from emel.graph.ops import Graph
+
+MIN_CHUNK, MAX_CHUNK = 1 << 16, 8 << 20
+_CHUNK_SHARE = 64  # of the budget, for each of the two chunks that are read at a time
+_READER_BYTES = 1 << 20  # requests, alignment, bookkeeping
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """`layout` has the units, resident ones included; `kept` names all matrices that stay in memory."""
+
+    layout: WindowLayout
+    kept: tuple[str, ...]
+    rows: Extent | None  # the embedding that is read by rows
+    rows_bytes: int  # memory for it
+    piece_rows: int  # of the output matrix; 0: it is whole
+    chunk_bytes: int
+    n_bytes: int  # of memory, all of it
+
+    @property
+    def is_resident(self) -> bool:
+        """Whether nothing is streamed."""
+        return self.layout.is_resident and self.rows is None
+
+
+def plan_residency(
+    graph: Graph,
+    extents: Mapping[str, Extent],
+    budget: int,
+    *,
+    vector_bytes: int,
+    max_rows: int,
+    n_slots: int | None = None,
+) -> Residency:
+    """The residency for `budget` bytes; WindowError names the smallest there is one for.
+
+    extents: every matrix of the graph by name. max_rows: tokens of the largest batch.
+    """
+    everything = vector_bytes + sum(aligned(extent.packed_bytes) for extent in extents.values())
+    if everything <= budget:
+        return Residency(WindowLayout((), (), 0, 0), tuple(extents), None, 0, 0, 0, everything)
+    roles = _roles_of(graph)
+    if not roles.units:
+        raise WindowError(f"{budget} bytes are too few for these weights: {everything} are the least")
+    chunk = chunk_for(budget, extents.values())
+    fixed = vector_bytes + 2 * chunk + _READER_BYTES
+    ways = [_way(roles, extents, piece_rows, max_rows) for piece_rows in (0, *_piece_rows(roles, extents))]
+    chosen: tuple[_Way, WindowLayout] | None = None
+    for way in ways:
+        try:
+            layout = lay_out(way.units, budget - fixed - way.n_bytes, n_slots)
+        except WindowError:
+            continue
+        if chosen is None or layout.streamed_file_bytes < chosen[1].streamed_file_bytes:
+            chosen = way, layout
+    if chosen is None:
+        least = fixed + min(way.n_bytes + smallest_budget(way.units, n_slots) for way in ways)
+        raise WindowError(f"{budget} bytes are too few for these weights: {least} are the least")
+    way, layout = chosen
+    return Residency(
+        layout=layout,
+        kept=(*way.kept, *(extent.name for index in layout.resident for extent in layout.units[index])),
+        rows=way.rows,
+        rows_bytes=way.rows_bytes,
+        piece_rows=way.piece_rows,
+        chunk_bytes=chunk,
+        n_bytes=fixed + way.n_bytes + layout.resident_bytes + layout.arena_bytes,
+    )
+
+
+def chunk_for(budget: int, extents: Iterable[Extent]) -> int:
+    """Bytes read at a time: a small share of the budget, but 16 rows of every matrix; a power of two."""
+    widest = max(extent.n_bytes // extent.rows for extent in extents) * ROW_GROUP
+    wanted = max(min(budget // _CHUNK_SHARE, MAX_CHUNK), widest)
+    chunk = MIN_CHUNK
+    while chunk < wanted:
+        chunk *= 2
+    return chunk
+
+
+def cut_extent(extent: Extent, n_rows: int) -> tuple[Extent, ...]:
+    """A matrix in pieces of `n_rows` rows."""
+    row_bytes = extent.n_bytes // extent.rows
+    return tuple(
+        Extent(
+            piece.name,
+            extent.offset + piece.begin * row_bytes,
+            piece.n_rows * row_bytes,
+            piece.n_rows,
+            extent.cols,
+            extent.type,
+            packed_bytes(extent.type, piece.n_rows, extent.cols),
+        )
+        for piece in pieces_of(extent.name, extent.rows, n_rows)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """Names of matrices by what reads them."""
+
+    units: tuple[tuple[str, ...], ...]  # in the order of their segments
+    embedding: str | None  # could be read by rows
+    output: str | None  # could be cut
+    shared: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One way to treat output matrix and embedding."""
+
+    units: tuple[Unit, ...]
+    kept: tuple[str, ...]
+    rows: Extent | None
+    rows_bytes: int
+    piece_rows: int
+    n_bytes: int  # of what is kept, and of rows
+
+
+def _way(roles: _Roles, extents: Mapping[str, Extent], piece_rows: int, max_rows: int) -> _Way:
+    kept, output = list(roles.shared), roles.output
+    units: list[Unit] = [tuple(extents[name] for name in names) for names in roles.units]
+    if output is not None and piece_rows:
+        units += [(piece,) for piece in cut_extent(extents[output], piece_rows)]
+    elif output is not None:
+        kept.append(output)
+    by_rows = roles.embedding if roles.embedding not in kept else None
+    rows = extents[by_rows] if by_rows is not None else None
+    rows_bytes = cached_bytes(rows, max_rows) if rows is not None else 0
+    n_bytes = rows_bytes + sum(aligned(extents[name].packed_bytes) for name in kept)
+    return _Way(tuple(units), tuple(kept), rows, rows_bytes, piece_rows, n_bytes)
+
+
+def _piece_rows(roles: _Roles, extents: Mapping[str, Extent]) -> tuple[int, ...]:
+    """Rows of pieces about as large as a layer; nothing when the output is no larger, or cannot be cut."""
+    if roles.output is None:
+        return ()
+    largest = max(sum(aligned(extents[name].packed_bytes) for name in names) for names in roles.units)
+    extent = extents[roles.output]
+    n_rows = max(largest // packed_bytes(extent.type, ROW_GROUP, extent.cols), 1) * ROW_GROUP
+    return (n_rows,) if n_rows < extent.rows else ()
+
+
+def _roles_of(graph: Graph) -> _Roles:
+    output = output_linear(graph)
+    segments: dict[str, set[int]] = {}
+    embedded: list[str] = []
+    for operation in graph.operations:
+        names = [weight.name for weight in operation.weights() if weight.is_packed]
+        if isinstance(operation, Embed):
+            embedded += names
+        elif operation is not output:
+            for name in names:
+                segments.setdefault(name, set()).add(operation.segment)
+    output_name = output.parts[0].weight.name if output is not None else None
+    shared = [name for name, where in segments.items() if len(where) > 1 or name in embedded or name == output_name]
+    units: dict[int, list[str]] = {}
+    for name, where in segments.items():
+        if name not in shared:
+            units.setdefault(min(where), []).append(name)
+    return _Roles(
+        units=tuple(tuple(names) for _, names in sorted(units.items())),
+        embedding=next((name for name in embedded if name not in shared), None),
+        output=output_name if output_name not in shared else None,
+        shared=(*shared, *embedded[1:]),
+    )
