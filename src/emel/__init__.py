@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ModelLoadError,
         ModelNotFoundError,
         ModelReadError,
+        PromptsFailedError,
         RequestError,
     )
 
@@ -37,6 +38,7 @@ __all__ = [
     "ModelLoadError",
     "ModelNotFoundError",
     "ModelReadError",
+    "PromptsFailedError",
     "RequestError",
     "Stream",
     "Timings",
@@ -53,6 +55,7 @@ _HOMES = {
     "ModelLoadError": "emel.errors",
     "ModelNotFoundError": "emel.errors",
     "ModelReadError": "emel.errors",
+    "PromptsFailedError": "emel.errors",
     "RequestError": "emel.errors",
     "Stream": "emel.engine.stream",
     "Timings": "emel.engine.results",

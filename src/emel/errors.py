@@ -6,6 +6,13 @@ them in one of these, with the original as `__cause__`. Only `emel.load` lets Me
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from emel.engine.results import Completion
+
 
 class EmelError(Exception):
     """Base of every error of EMEL's Python API; `hint`, when there is one, says what to do next."""
@@ -33,3 +40,11 @@ class ModelReadError(EmelError, OSError):
 
 class RequestError(EmelError, ValueError):
     """A request asks for something outside what the model or its session allows."""
+
+
+class PromptsFailedError(RequestError):
+    """Some of many prompts failed. `results` has one entry for each, in order: a Completion, or what it failed with."""
+
+    def __init__(self, message: str, results: Sequence[Completion | Exception]) -> None:
+        super().__init__(message, hint="error.results has the completions of the others")
+        self.results = results

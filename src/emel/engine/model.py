@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -15,12 +16,14 @@ from emel.engine.arguments import (
     checked_text,
     checked_whole,
 )
+from emel.engine.conversation import Conversation
 from emel.engine.exclusive import all_logits, timed
 from emel.engine.failures import request_failures
 from emel.engine.fingerprint import fingerprint_of
-from emel.engine.request import Request
+from emel.engine.many import PROMPTS_PER_LANE, new_bar, run_many, submissions_of
 from emel.engine.session import DEFAULT_LANES, Session
-from emel.engine.stream import Stream, complete
+from emel.engine.stream import Stream
+from emel.engine.submission import complete, submit_all
 from emel.engine.wave import Wave
 from emel.errors import RequestError
 from emel.text.chat import load_chat_template
@@ -28,14 +31,15 @@ from emel.text.chat_tokens import encode_chat
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Coroutine, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from emel.engine.request import Listener
+    from emel.engine.asynchronous import AsyncStream
+    from emel.engine.request import Listener, Request
     from emel.engine.results import Completion, Timings
     from emel.text.chat import ChatTemplate
     from emel.text.tokenizer import Tokenizer
@@ -58,9 +62,16 @@ class Model:
         isa: str | None = None,
         n_lanes: int = DEFAULT_LANES,
         prefix_bytes: int | None = None,
+        overrides: Mapping[str, int | float | bool | str] | None = None,
     ) -> None:
         self._session: Session | None = Session(
-            path, n_ctx=n_ctx, n_threads=n_threads, isa=isa, n_lanes=n_lanes, prefix_bytes=prefix_bytes
+            path,
+            n_ctx=n_ctx,
+            n_threads=n_threads,
+            isa=isa,
+            n_lanes=n_lanes,
+            prefix_bytes=prefix_bytes,
+            overrides=overrides,
         )
         self._template: ChatTemplate | None = None
 
@@ -156,11 +167,11 @@ class Model:
 
     def generate(self, prompt: str | bytes, **sampling: Any) -> Completion:
         """Continues a raw prompt."""
-        return self._complete(self._encode(prompt), sampling)
+        return complete(self._open(), self._encode(prompt), sampling)
 
     def generate_ids(self, prompt_ids: Iterable[int], **sampling: Any) -> Completion:
         """Continues a prompt given as token ids."""
-        return self._complete(prompt_ids, sampling)
+        return complete(self._open(), prompt_ids, sampling)
 
     def stream(self, prompt: str | bytes, **sampling: Any) -> Stream:
         """Continues a raw prompt chunk by chunk; closing the stream cancels."""
@@ -182,22 +193,67 @@ class Model:
         """
         self._open().check_generates()
         ids = self.encode_chat(messages)
-        return Stream(partial(self.submit, ids, **sampling)) if stream else self._complete(ids, sampling)
+        return Stream(partial(self.submit, ids, **sampling)) if stream else complete(self._open(), ids, sampling)
+
+    def session(self, system: str | None = None, **sampling: Any) -> Conversation:
+        """A chat that remembers: `send` a message, get the answer; each turn computes only what is new."""
+        self._open().check_generates()
+        return Conversation(self, system, sampling)
+
+    def generate_many(
+        self, prompts: Iterable[str | bytes], *, progress: bool | None = None, **sampling: Any
+    ) -> list[Completion]:
+        """Continues many prompts at once; the completions come in the order of the prompts.
+
+        progress: a bar on stderr (None: if that is a terminal). PromptsFailedError when some failed; its `results` has
+        the completions of the others.
+        """
+        session = self._open()
+        session.check_may_wait()
+        checked_request(sampling, session.tokenizer)
+        n_prompts = len(prompts) if isinstance(prompts, Sized) else None
+        submissions = submissions_of(self.submit, self._encode, prompts, sampling)
+        return run_many(submissions, PROMPTS_PER_LANE * session.n_lanes, new_bar(n_prompts, is_wanted=progress))
+
+    async def agenerate(self, prompt: str | bytes, **sampling: Any) -> Completion:
+        """As `generate`, for asyncio; cancelling the task cancels the request."""
+        from emel.engine.asynchronous import complete_async
+
+        return await complete_async(partial(self.submit, self._encode(prompt), **sampling))
+
+    def astream(self, prompt: str | bytes, **sampling: Any) -> AsyncStream:
+        """As `stream`, for asyncio; call it in a coroutine."""
+        from emel.engine.asynchronous import AsyncStream
+
+        return AsyncStream(partial(self.submit, self._encode(prompt), **sampling))
+
+    @overload
+    def achat(
+        self, messages: Sequence[Mapping[str, Any]], *, stream: Literal[False] = ..., **sampling: Any
+    ) -> Coroutine[Any, Any, Completion]: ...
+    @overload
+    def achat(
+        self, messages: Sequence[Mapping[str, Any]], *, stream: Literal[True], **sampling: Any
+    ) -> AsyncStream: ...
+    def achat(
+        self, messages: Sequence[Mapping[str, Any]], *, stream: bool = False, **sampling: Any
+    ) -> Coroutine[Any, Any, Completion] | AsyncStream:
+        """As `chat`, for asyncio: something to await, or with stream=True something to iterate over."""
+        from emel.engine.asynchronous import AsyncStream, complete_async
+
+        submit = partial(self.submit, self.encode_chat(messages), **sampling)
+        return AsyncStream(submit) if stream else complete_async(submit)
 
     def submit(self, prompt_ids: Iterable[int], listener: Listener, **options: Any) -> Request:
         """Has a prompt answered to a listener, in the midst of the others; returns at once. For any thread.
 
         RequestError for what is wrong with it, before anything is queued. `options` are the keywords of the class.
         """
-        session = self._open()
-        session.check_open()
-        session.check_generates()
-        ids = checked_prompt(prompt_ids, session.n_vocab, session.n_ctx)
-        params, stops, keywords = checked_request(options, session.tokenizer)
-        with request_failures():
-            request = Request(session, ids, params, listener, stops=stops, **keywords)
-        session.submit(request)
-        return request
+        return submit_all(self._open(), prompt_ids, [listener], options)[0]
+
+    def submit_all(self, prompt_ids: Iterable[int], listeners: Sequence[Listener], **options: Any) -> list[Request]:
+        """As `submit`, for n = len(listeners) answers to one prompt, which is computed once and shared."""
+        return submit_all(self._open(), prompt_ids, listeners, {**options, "n": len(listeners)})
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
         """The token ids of a chat as the template writes it, ready for the assistant's answer."""
@@ -277,10 +333,6 @@ class Model:
     def _encode(self, prompt: str | bytes) -> list[int]:
         return self._open().tokenizer.encode(checked_text(prompt), add_special=True, parse_special=False)
 
-    def _complete(self, prompt_ids: Iterable[int], options: Mapping[str, Any]) -> Completion:
-        self._open().check_may_wait()
-        return complete(partial(self.submit, prompt_ids, **options))
-
 
 def load(
     model: str | os.PathLike[str],
@@ -290,12 +342,14 @@ def load(
     isa: str | None = None,
     n_lanes: int = DEFAULT_LANES,
     prefix_bytes: int | None = None,
+    overrides: Mapping[str, int | float | bool | str] | None = None,
 ) -> Model:
     """Loads a GGUF: a path, a built-in name (fetched once), or hf:owner/repo[:quant].
 
     n_ctx: tokens of context (None: up to 4096, 0: all the model has); n_threads: None chooses by the CPUs this process
     may use; isa: a CPU route by name (None: the best; all give the same bits); n_lanes: requests computed at a time, up
-    to 256; prefix_bytes: what prefixes of earlier requests may occupy (None: the memory that is free). Errors:
+    to 256; prefix_bytes: what prefixes of earlier requests may occupy (None: the memory that is free); overrides:
+    metadata by key, in place of or besides the file's. Errors:
     ModelNotFoundError, ModelFetchError, ModelLoadError (a ValueError), ModelReadError (an OSError), RequestError (a
     ValueError) for the arguments, MemoryError.
     """
@@ -308,4 +362,5 @@ def load(
         isa=isa,
         n_lanes=n_lanes,
         prefix_bytes=prefix_bytes,
+        overrides=overrides,
     )

@@ -170,6 +170,7 @@ class Request:
             sampling=self._params.effective(),
             n_cached_tokens=context.n_cached,
             logprobs=context.logprobs if context.wants_logprobs else None,
+            stop=context.stop,
         )
 
 

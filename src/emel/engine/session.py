@@ -30,9 +30,10 @@ from emel.text.wavefront import MakeRoom, Shut, Step, Submit, WaveContext, Wavef
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from emel.engine.request import Request
+    from emel.gguf import Scalar
     from emel.memory.hybrid import HybridCache
     from emel.memory.kv import KvCache
 
@@ -68,6 +69,7 @@ class Session:
         isa: str | None = None,
         n_lanes: int = DEFAULT_LANES,
         prefix_bytes: int | None = None,
+        overrides: Mapping[str, Scalar] | None = None,
     ) -> None:
         if n_ctx is not None and checked_whole(n_ctx, "n_ctx") < 0:
             raise RequestError(f"n_ctx is {n_ctx}: it must be 0 (all the model has) or more")
@@ -87,7 +89,7 @@ class Session:
         ]
         try:
             with load_failures():
-                self._build(path, n_ctx, prefix_bytes)
+                self._build(path, n_ctx, prefix_bytes, overrides)
         except BaseException:
             self._give_back()
             raise
@@ -97,9 +99,15 @@ class Session:
         self._mailbox = Mailbox()
         self._mailbox.bind(self)
 
-    def _build(self, path: str | os.PathLike[str], n_ctx: int | None, prefix_bytes: int | None) -> None:
+    def _build(
+        self,
+        path: str | os.PathLike[str],
+        n_ctx: int | None,
+        prefix_bytes: int | None,
+        overrides: Mapping[str, Scalar] | None,
+    ) -> None:
         wanted = DEFAULT_CONTEXT if n_ctx is None else n_ctx or None
-        self.model = load_model(path, self.pool, n_ctx=wanted)
+        self.model = load_model(path, self.pool, n_ctx=wanted, overrides=overrides)
         self._opened.append(self.model)
         parameters = self.model.parameters
         self.n_vocab = parameters.n_vocab

@@ -132,14 +132,3 @@ class Ending:
             raise self._error
         assert self._completion is not None
         return self._completion
-
-
-def complete(submit: Callable[[Listener], Request]) -> Completion:
-    """Submits a request and waits for its end; cancels it when the wait is interrupted."""
-    ending = Ending()
-    request = submit(ending)
-    try:
-        return ending.result()
-    except BaseException:
-        request.cancel()
-        raise

@@ -420,7 +420,7 @@ def test_load_of_a_file_that_shrinks_after_it_was_parsed_is_a_read_error(
 def test_load_that_the_system_refuses_is_a_read_error(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from emel.engine import session
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", "model.gguf")
 
     monkeypatch.setattr(session, "load_model", refuse)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import emel
+from emel.errors import PromptsFailedError, RequestError
+from unit.engine.conftest import N_CTX, n_open
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 6}
+
+
+def test_results_come_in_the_order_of_the_prompts(model: emel.Model) -> None:
+    prompts = [f"{'x' * (index % 9)} prompt {index}" for index in range(50)]
+    done = model.generate_many(prompts, **GREEDY)
+    assert [each.text for each in done] == [model.generate(prompt, **GREEDY).text for prompt in prompts]
+    assert model.generate_many([], **GREEDY) == []
+
+
+def test_prompts_are_taken_when_their_turn_comes(model: emel.Model) -> None:
+    taken: list[int] = []
+
+    def prompts() -> Iterator[str]:
+        for index in range(100):
+            taken.append(index)
+            assert index < 32 + model.wave.counters.n_length + model.wave.counters.n_stopped
+            yield f"prompt {index}"
+
+    assert len(model.generate_many(prompts(), temperature=0, max_tokens=2)) == 100
+    assert taken == [*range(100)]
+
+
+def test_failed_prompt_does_not_lose_the_others(model: emel.Model) -> None:
+    prompts = ["one", "", "two", "x" * (N_CTX + 1)]
+    with pytest.raises(PromptsFailedError, match="2 of 4 prompts failed; the first is prompt 1: the prompt") as caught:
+        model.generate_many(prompts, **GREEDY)
+    results = caught.value.results
+    assert [type(each) for each in results] == [emel.Completion, RequestError, emel.Completion, RequestError]
+    assert results[2].text == model.generate("two", **GREEDY).text  # type: ignore[union-attr]
+    assert caught.value.hint == "error.results has the completions of the others"
+
+
+def test_wrong_keywords_are_refused_before_a_prompt_is_taken(model: emel.Model) -> None:
+    def prompts() -> Iterator[str]:
+        raise AssertionError("taken")
+        yield ""
+
+    with pytest.raises(RequestError, match="top_p is 2"):
+        model.generate_many(prompts(), top_p=2)
+
+
+def test_what_the_prompts_raise_ends_those_that_run(model: emel.Model) -> None:
+    def prompts() -> Iterator[str]:
+        yield "one"
+        raise KeyError("no more")
+
+    with pytest.raises(KeyError):
+        model.generate_many(prompts())
+    assert n_open(model) == 0
+
+
+def test_bar_is_shown_when_asked_for(model: emel.Model, capfd: pytest.CaptureFixture[str]) -> None:
+    model.generate_many(["a", "b"], **GREEDY)
+    assert capfd.readouterr().err == ""
+    model.generate_many(["a", "b"], progress=True, **GREEDY)
+    assert "2/2" in capfd.readouterr().err
+
+
+def test_n_answers_are_those_of_their_seeds(model: emel.Model) -> None:
+    hot: dict[str, Any] = {"temperature": 2.0, "max_tokens": 12}
+    done = model.generate("to be", n=5, seed=7, **hot)
+    assert done.choices[0].text == done.text
+    alone = [model.generate("to be", seed=7 + index, **hot) for index in range(5)]
+    assert [each.token_ids for each in done.choices] == [each.token_ids for each in alone]
+    assert [each.seed for each in done.choices] == [7, 8, 9, 10, 11]
+    assert len({each.seed for each in model.generate("to be", n=3, **hot).choices}) == 3
+
+
+def test_n_answers_share_the_prompt(model: emel.Model) -> None:
+    before = model.wave.counters.n_read_tokens
+    done = model.generate("0123456789" * 4, n=20, temperature=0, max_tokens=4)  # more than there are lanes
+    assert len({each.token_ids for each in done.choices}) == 1
+    assert model.wave.counters.n_read_tokens - before < 40 + 13 * 9
+    assert model.generate("ab", n=4, max_tokens=0).choices[3].text == ""
+
+
+def test_n_needs_as_many_listeners(model: emel.Model) -> None:
+    with pytest.raises(RequestError, match="n is 2, and 1 listens") as caught:
+        model.stream("a", n=2)
+    assert caught.value.hint == "ask for n answers with generate or chat"
+    with pytest.raises(RequestError, match="n is 0"):
+        model.generate("a", n=0)

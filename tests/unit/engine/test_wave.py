@@ -1,0 +1,264 @@
+"""Invariant: a request has the logits and text it has alone, whatever else is in the wave, on any number of threads."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import emel
+from unit.engine.conftest import N_CTX, n_open
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from emel.graph.batch import Batch
+    from unit.engine.conftest import SlowGraph
+
+LANES = (1, 2, 3, 8, 17)
+THREADS = (1, 2, 3, 5, 8)
+
+
+@pytest.fixture(scope="module")
+def models(tiny_path: Path) -> Iterator[dict[tuple[int, int], emel.Model]]:
+    """By lanes and threads; the memory of some is so small that lanes are preempted."""
+    loaded = {}
+    for n_lanes, n_threads in zip(LANES, THREADS, strict=True):
+        loaded[n_lanes, n_threads] = emel.load(tiny_path, n_lanes=n_lanes, n_threads=n_threads)
+    yield loaded
+    for model in loaded.values():
+        model.close()
+
+
+class Recorder:
+    """Listens, and notes the logits every token was chosen from."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.completion: emel.Completion | None = None
+        self.is_over = threading.Event()
+
+    def on_chunk(self, chunk: emel.Chunk) -> None:
+        self.tokens += chunk.token_ids
+
+    def on_end(self, completion: emel.Completion) -> None:
+        self.completion = completion
+        self.is_over.set()
+
+    def on_failure(self, error: Exception) -> None:
+        raise error
+
+
+def random_request(random: Random) -> tuple[list[int], dict[str, Any]]:
+    beginning = Random(random.randrange(3)).choices(range(1, 257), k=48)
+    tail = random.choices(range(1, 257), k=random.randint(1, 20))
+    prompt = beginning[: random.choice((0, 16, 20, 48))] + tail
+    options: dict[str, Any] = {
+        "temperature": random.choice((0, 0, 1.0, 3.0)),
+        "seed": random.randrange(2**32),
+        "max_tokens": random.choice((1, 5, 20, None)),
+        "cache_prompt": random.random() < 0.8,
+        "logprobs": 2,
+    }
+    return prompt, options
+
+
+def outcome(completion: emel.Completion) -> tuple[Any, ...]:
+    """Text, tokens and log probabilities: the latter are equal only if the logits are, to the last bit."""
+    return completion.text, completion.token_ids, completion.finish_reason, completion.logprobs
+
+
+@settings(max_examples=4, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_every_lane_equals_its_solo_run(models: dict[tuple[int, int], emel.Model], seed: int) -> None:
+    """Random prompts and lengths, admitted in mid-flight, some cancelled, prefixes warm and cold."""
+    random = Random(seed)
+    requests = [random_request(random) for _ in range(12)]
+    solo = models[1, 1]
+    alone = [solo.generate_ids(ids, **{**options, "cache_prompt": False}) for ids, options in requests]
+    for model in models.values():
+        recorders = [Recorder() for _ in requests]
+        submitted = []
+        for recorder, (ids, options) in zip(recorders, requests, strict=True):
+            submitted.append(model.submit(ids, recorder, **options))
+            if random.random() < 0.3:
+                recorders[random.randrange(len(submitted))].is_over.wait(20)
+            if random.random() < 0.15:
+                random.choice(submitted).cancel()
+        for recorder, expected in zip(recorders, alone, strict=True):
+            assert recorder.is_over.wait(20)
+            assert recorder.completion is not None
+            if recorder.completion.finish_reason == "cancelled":
+                n = len(recorder.completion.token_ids)
+                assert recorder.completion.token_ids == expected.token_ids[:n]
+                assert recorder.completion.logprobs == (expected.logprobs or [])[:n]
+            else:
+                assert outcome(recorder.completion) == outcome(expected)
+                assert tuple(recorder.tokens) == expected.token_ids
+        assert n_open(model) == 0
+
+
+def test_preempted_lanes_equal_their_solo_runs(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emel.engine.memory.USUAL_TOKENS", 1)
+    with emel.load(tiny_path, n_lanes=6, n_threads=2) as model:
+        requests = [random_request(Random(seed)) for seed in range(16)]
+        alone = [model.generate_ids(ids, **options) for ids, options in requests]
+        with ThreadPoolExecutor(12) as pool:
+            together = [pool.submit(model.generate_ids, ids, **options) for ids, options in requests]
+            assert [outcome(each.result(60)) for each in together] == [outcome(each) for each in alone]
+        assert model.wave.counters.n_preempted > 0
+        assert n_open(model) == 0
+
+
+def test_prefix_of_an_earlier_request_is_not_computed_again(model: emel.Model) -> None:
+    prompt = "a prefix of its own, of more than three blocks of 16"
+    cold = model.generate(prompt, temperature=0, max_tokens=8, logprobs=3)
+    warm = model.generate(prompt, temperature=0, max_tokens=8, logprobs=3)
+    private = model.generate(prompt, temperature=0, max_tokens=8, logprobs=3, cache_prompt=False)
+    assert (cold.n_cached_tokens, warm.n_cached_tokens, private.n_cached_tokens) == (0, 48, 0)
+    assert warm.timings.n_cached_tokens == 48
+    assert outcome(cold) == outcome(warm) == outcome(private)
+    hidden = "another prefix that nobody else may find in the cache"
+    model.generate(hidden, max_tokens=1, cache_prompt=False)
+    assert model.generate(hidden, max_tokens=1).n_cached_tokens == 0
+
+
+def test_no_prefix_is_kept_without_bytes_for_it(tiny_path: Path) -> None:
+    with emel.load(tiny_path, n_threads=1, prefix_bytes=0) as model:
+        assert [model.generate("x" * 40, max_tokens=1).n_cached_tokens for _ in range(2)] == [0, 0]
+
+
+def test_counters_add_up_after_threads_and_cancellations(model: emel.Model) -> None:
+    """200 requests of four threads, a third of them cancelled somewhere; later answers are what they were."""
+    expected = model.generate("to be", temperature=0, max_tokens=10).text
+
+    def work(seed: int) -> None:
+        random = Random(seed)
+        for _ in range(50):
+            stream = model.stream("to be"[random.randrange(4) :], max_tokens=random.choice((3, 20)))
+            if random.random() < 0.33:
+                list(itertools.islice(stream, random.randrange(4)))
+                stream.close()
+            else:
+                list(stream)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert n_open(model) == 0
+    counters = model.wave.counters
+    assert counters.n_submitted == (counters.n_stopped + counters.n_length + counters.n_cancelled + counters.n_failed)
+    assert counters.n_failed == 0
+    assert model.generate("to be", temperature=0, max_tokens=10).text == expected
+
+
+def test_snapshot_tells_lanes_and_who_waits(slow: SlowGraph, model: emel.Model) -> None:
+    streams = [model.stream("ab" * index, temperature=0) for index in range(1, 11)]
+    slow.step(2)
+    view = model.wave.snapshot()
+    assert [lane.n_prompt for lane in view.lanes] == [2 * index for index in range(1, 9)]
+    assert {lane.state for lane in view.lanes} == {"decoding"}
+    assert [lane.n_prompt for lane in view.waiting] == [18, 20]
+    assert view.n_lanes == 8
+    assert 8 <= view.n_blocks_in_use <= 9  # the longest may be in its second block by now
+    assert all(lane.position == lane.n_computed for lane in view.lanes)
+    for stream in streams:
+        stream.close()
+    slow.go_on()
+
+
+def test_priority_overtakes(slow: SlowGraph, model: emel.Model) -> None:
+    streams = [model.stream(f"{index}", temperature=0, priority=index % 2) for index in range(20)]
+    slow.step(2)
+    waiting = [lane.request_id for lane in model.wave.snapshot().waiting]
+    for stream in streams:
+        stream.close()
+    slow.go_on()
+    assert len(waiting) == 12
+    ids = [stream._request.id for stream in streams]
+    important = [each for index, each in enumerate(ids) if index % 2 and each in waiting]
+    assert waiting[: len(important)] == important
+    with pytest.raises(emel.RequestError, match="priority is 101: allowed are whole numbers from -100 to 100"):
+        model.stream("a", priority=101)
+
+
+def test_listener_that_raises_cancels_its_request_alone(model: emel.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", seen.append)
+
+    class Bad(Recorder):
+        def on_chunk(self, chunk: emel.Chunk) -> None:
+            raise ValueError("cannot listen")
+
+    bad, good = Bad(), Recorder()
+    model.submit([5, 6], bad, temperature=0)
+    model.submit([5, 6], good, temperature=0, max_tokens=9)
+    assert bad.is_over.wait(20)
+    assert good.is_over.wait(20)
+    assert bad.completion is not None
+    assert bad.completion.finish_reason == "cancelled"
+    assert tuple(good.tokens) == model.generate_ids([5, 6], temperature=0, max_tokens=9).token_ids
+    assert [each.exc_type for each in seen] == [ValueError]
+
+
+def test_listener_cannot_wait_for_its_model(model: emel.Model) -> None:
+    errors: list[str] = []
+
+    class Waiter(Recorder):
+        def on_chunk(self, chunk: emel.Chunk) -> None:
+            for wait in (lambda: model.generate("a"), lambda: model.logits([1]), lambda: model.generate_many(["a"])):
+                try:
+                    wait()
+                except emel.RequestError as error:
+                    errors.append(str(error))
+
+    waiter = Waiter()
+    model.submit([5, 6], waiter, temperature=0, max_tokens=1)
+    assert waiter.is_over.wait(20)
+    assert set(errors) == {"a listener cannot wait for the model that calls it: submit a request instead"}
+
+
+def test_step_that_fails_for_all_is_tried_for_each_alone(slow: SlowGraph, model: emel.Model) -> None:
+    """A run that refuses one request says not whose fault it was."""
+    compute = slow._graph.compute
+
+    def refuse(batch: Batch) -> None:
+        if 77 in list(batch.tokens[: batch.n_tokens]):
+            raise ValueError("no 77 here")
+        compute(batch)
+
+    expected = [(3, 4, 5), (9, 9, 9)]
+
+    class Refusing:
+        compute = staticmethod(refuse)
+
+    slow._graph = Refusing()
+    recorders = [Recorder(), Recorder()]
+    failures: list[Exception] = []
+
+    class Refused(Recorder):
+        def on_failure(self, error: Exception) -> None:
+            failures.append(error)
+            self.is_over.set()
+
+    refused = Refused()
+    model.submit(expected[0], recorders[0], temperature=0, max_tokens=5)
+    model.submit([7, 77, 7], refused, temperature=0, max_tokens=5)
+    model.submit(expected[1], recorders[1], temperature=0, max_tokens=5)
+    slow.go_on()
+    assert all(each.is_over.wait(20) for each in (*recorders, refused))
+    assert [str(each) for each in failures] == ["no 77 here"]
+    for ids, recorder in zip(expected, recorders, strict=True):
+        assert tuple(recorder.tokens) == model.generate_ids(ids, temperature=0, max_tokens=5).token_ids
+
+
+def test_context_has_room_for_the_longest_request_beside_others(model: emel.Model) -> None:
+    with ThreadPoolExecutor(9) as pool:
+        done = list(pool.map(lambda n: model.generate("y" * n, temperature=0), [N_CTX - 2] * 9))
+    assert len({each.token_ids for each in done}) == 1
