@@ -14,7 +14,16 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from emel.errors import EmelError
-from emel.server import chat, completions, embeddings, metrics, model_endpoints, text_endpoints
+from emel.server import (
+    chat,
+    completions,
+    embeddings,
+    messages,
+    metrics,
+    model_endpoints,
+    responses,
+    text_endpoints,
+)
 from emel.server.access_log import AccessLog
 from emel.server.connection import ClientGone
 from emel.server.errors import ApiError, of_exception
@@ -72,6 +81,9 @@ def _routes() -> list[Route]:
         Route("/chat/completions", chat.create_chat_completion, methods=post),
         Route("/v1/completions", completions.create_completion, methods=post),
         Route("/completions", completions.create_completion, methods=post),
+        Route("/v1/responses", responses.create_response, methods=post),
+        Route("/v1/messages", messages.create_message, methods=post),
+        Route("/v1/messages/count_tokens", messages.count_tokens, methods=post),
         Route("/v1/embeddings", embeddings.create_embeddings, methods=post),
         Route("/embeddings", embeddings.create_embeddings, methods=post),
         Route("/metrics", metrics.get_metrics, methods=get),

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pydantic import ValidationError
 from starlette.responses import JSONResponse
 
 from emel.errors import RequestError
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
 
 _TYPES = {
     400: "invalid_request_error",
@@ -96,6 +94,8 @@ def of_exception(error: BaseException) -> ApiError:
         return error
     if isinstance(error, RequestError):
         return invalid(str(error))
+    if isinstance(error, ValidationError):
+        return of_shape(error)
     if isinstance(error, TimeoutError):
         return ApiError(504, "the answer was not ready within the time this server gives a request")
     if isinstance(error, MemoryError):

@@ -48,9 +48,10 @@ def fold_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] |
 
 def describe_tools(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any]) -> list[dict[str, Any]]:
     """The messages for a template without tools: instructions in a system message, calls and results as text."""
-    described = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
-    instructions = _INSTRUCTIONS.format(tools=described)
     plain = [_without_calls(message) for message in messages]
+    if not tools:
+        return plain
+    instructions = _INSTRUCTIONS.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
     if plain[0]["role"] in _SYSTEM_ROLES:
         first = plain[0]
         return [{**first, "content": f"{first.get('content') or ''}\n\n{instructions}".strip()}, *plain[1:]]

@@ -74,8 +74,8 @@ def render_chat(
     continue_final_message: the last message, of the assistant, is the start of the answer: the prompt ends with its
     text. What a template has no place for is dealt with as chat_policy.py says.
     """
-    if tools and not knows_tools(template.source):
-        messages, tools = describe_tools(check_messages(messages), plain_copy("tools", tools)), None
+    if not knows_tools(template.source):
+        messages, tools = describe_tools(check_messages(messages), plain_copy("tools", tools) or ()), None
     is_continued = False
     if continue_final_message:
         messages = check_messages(messages)

@@ -80,6 +80,14 @@ def test_calls_and_results_of_the_history_are_text_in_the_notation_that_is_asked
     assert response.startswith("\n<|im_start|>user\n<tool_response>\n12:00\n</tool_response><|im_end|>")
 
 
+def test_calls_of_the_history_are_text_also_where_no_tool_is_offered_any_more() -> None:
+    history = [USER, {"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "content": "12:00"}]
+    text = render_chat(CHATML, history).text
+    assert "<tool_call>" in text
+    assert "<tool_response>" in text
+    assert "You can call functions" not in text
+
+
 def test_described_tools_get_a_system_message_of_their_own_where_there_is_none() -> None:
     described = describe_tools([USER], [TOOL])
     assert [each["role"] for each in described] == ["system", "user"]

@@ -1,0 +1,58 @@
+"""The server as its clients see it: over a socket, with the real small model."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import httpx2 as httpx
+import pytest
+import uvicorn
+
+from emel.engine.model import Model
+from emel.server.app import create_app
+from emel.server.served import ServedModels
+from emel.server.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass
+class Server:
+    """A server that runs in a thread of this process, so that tests can look at its model."""
+
+    url: str
+    models: ServedModels
+
+    @property
+    def model(self) -> Model:
+        return self.models.first.model
+
+
+@pytest.fixture(scope="session")
+def server(smollm2_path: Path) -> Iterator[Server]:
+    models = ServedModels({"smollm2": lambda: Model(smollm2_path, n_threads=2)})
+    app = create_app(models, Settings())
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        running = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+        thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
+        thread.start()
+        found = Server(f"http://127.0.0.1:{listener.getsockname()[1]}", models)
+        try:
+            with httpx.Client() as client:
+                for _ in range(600):
+                    try:
+                        if client.get(f"{found.url}/health").status_code == 200:
+                            break
+                    except httpx.HTTPError:
+                        pass
+                    time.sleep(0.05)
+            yield found
+        finally:
+            running.should_exit = True
+            thread.join()
