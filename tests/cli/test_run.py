@@ -38,7 +38,7 @@ def test_run_writes_the_answer_to_stdout_and_figures_to_stderr(tmp_path: Path, m
     outcome, calls = run_logged(model, "Hello there", folder=tmp_path)
     assert outcome == Outcome(0, "Hello there 0 1 2\n", FIGURES)
     assert calls["load"]["path"] == model
-    assert calls["load"]["options"] == {"n_ctx": None, "n_threads": None, "isa": None}
+    assert calls["load"]["options"] == {"n_ctx": None, "n_threads": None, "isa": None, "overrides": {}}
     assert calls["chat"]["messages"] == [{"role": "user", "content": "Hello there"}]
     assert calls["chat"]["stream"] is True
     assert calls["chat"]["sampling"] == {}
@@ -64,7 +64,7 @@ def test_run_quiet_leaves_stderr_empty(tmp_path: Path, model: str) -> None:
 def test_run_passes_every_option_on(tmp_path: Path, model: str) -> None:
     words = "-n 7 -c 512 -t 3 -s 42 --temp 0.5 --top-k 9 --top-p 0.8 --min-p 0.1 --stop END --stop . --isa scalar"
     _, calls = run_logged("-m", model, *words.split(), "-sys", "Be brief.", "-p", "Hi", folder=tmp_path)
-    assert calls["load"]["options"] == {"n_ctx": 512, "n_threads": 3, "isa": "scalar"}
+    assert calls["load"]["options"] == {"n_ctx": 512, "n_threads": 3, "isa": "scalar", "overrides": {}}
     assert calls["chat"]["messages"] == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hi"},
@@ -185,3 +185,15 @@ def test_run_says_what_does_not_fit_the_context(smollm2_path: Path, tmp_path: Pa
     error, hint = outcome.err.splitlines()
     assert re.fullmatch(r"emel: error: the prompt has \d+ tokens, the context holds 16", error)
     assert hint.startswith("hint: shorten it")
+
+
+def test_run_takes_metadata_in_place_of_the_files(tmp_path: Path, model: str) -> None:
+    flags = ["--override-kv", "llama.rope.freq_base=float:5e5", "--override-kv", "general.name=str:a=b"]
+    _, calls = run_logged("-m", model, *flags, "-p", "Hi", folder=tmp_path)
+    assert calls["load"]["options"]["overrides"] == {"llama.rope.freq_base": 5e5, "general.name": "a=b"}
+
+
+def test_run_says_what_is_wrong_with_an_override(tmp_path: Path) -> None:
+    outcome = run_emel("run", "--override-kv", "a=i32:5", "-p", "Hi", folder=tmp_path)
+    assert outcome.code == 2
+    assert "override of 'a' has type 'i32': KEY=TYPE:VALUE with the types int, float, bool, str" in outcome.err

@@ -43,6 +43,16 @@ def number(lowest: float, highest: float = math.inf) -> Callable[[str], float]:
     return parse
 
 
+def metadata_override(text: str) -> tuple[str, int | float | bool | str]:
+    """An argparse type: KEY=TYPE:VALUE."""
+    from emel.gguf import MetadataError, parse_override
+
+    try:
+        return parse_override(text)
+    except MetadataError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def add_model(parser: argparse.ArgumentParser) -> None:
     """`-m`, `-hf` and `--offline`; read them with `chosen_model`."""
     group = parser.add_argument_group("model")
@@ -62,6 +72,14 @@ def add_session(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("-t", "--threads", type=whole_number(1), metavar="N", help="threads (default: see emel doctor)")
     group.add_argument("--isa", metavar="NAME", help="kernels to use; every choice gives the same bits")
+    group.add_argument(
+        "--override-kv",
+        type=metadata_override,
+        action="append",
+        default=[],
+        metavar="KEY=TYPE:VALUE",
+        help="metadata in place of the file's; types: int, float, bool, str; more than one may be given",
+    )
 
 
 def chosen_model(arguments: argparse.Namespace) -> str | None:

@@ -32,7 +32,13 @@ def open_model(model: str | None, arguments: argparse.Namespace) -> Model:
     if arguments.isa is not None:
         _check_route(arguments.isa)
     path = locate(model, offline=arguments.offline, quiet=arguments.quiet)
-    return emel.load(path, n_ctx=arguments.ctx_size, n_threads=arguments.threads, isa=arguments.isa)
+    return emel.load(
+        path,
+        n_ctx=arguments.ctx_size,
+        n_threads=arguments.threads,
+        isa=arguments.isa,
+        overrides=dict(arguments.override_kv),
+    )
 
 
 def _check_route(name: str) -> None:

@@ -125,6 +125,7 @@ def _loads(arguments: argparse.Namespace) -> dict[str, Callable[[], Model]]:
         "n_ctx": arguments.ctx_size,
         "n_threads": arguments.threads,
         "isa": arguments.isa,
+        "overrides": dict(arguments.override_kv),
         **({} if arguments.parallel is None else {"n_lanes": arguments.parallel}),
     }
     loads: dict[str, Callable[[], Model]] = {}
