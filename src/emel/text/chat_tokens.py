@@ -74,8 +74,6 @@ def render_chat(
     continue_final_message: the last message, of the assistant, is the start of the answer: the prompt ends with its
     text. What a template has no place for is dealt with as chat_policy.py says.
     """
-    if not knows_tools(template.source):
-        messages, tools = describe_tools(check_messages(messages), plain_copy("tools", tools) or ()), None
     is_continued = False
     if continue_final_message:
         messages = check_messages(messages)
@@ -83,6 +81,8 @@ def render_chat(
         is_continued = bool(messages[-1]["content"])
         if not is_continued:  # an answer without a start is an answer
             messages = messages[:-1]
+    if not knows_tools(template.source):
+        messages, tools = describe_tools(check_messages(messages), plain_copy("tools", tools) or ()), None
     variables = template.variables(
         messages, tools, add_generation_prompt=add_generation_prompt and not is_continued, **kwargs
     )
