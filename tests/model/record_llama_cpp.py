@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 NOT_THE_SAME = {
     "gpt-oss": "llama.cpp rounds the ends of YaRN's ramp, which the models' own code does not",
+    "llama-layers": "llama.cpp takes the heads of a llama's first layer for those of all",
     "llama-window": "llama.cpp reads no sliding window in files of llama",
 }
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TOLERANCE = 2e-6  # with the rounding of keys and values to float16 taken out
 ROUNDED_TOLERANCE = 0.002
 RECORDED = json.loads((Path(__file__).parent / "data/llama_cpp_errors.json").read_text(encoding="utf-8"))["models"]
-WITHOUT_RECORD = {"gpt-oss", "llama-window"}  # see record_llama_cpp.py
+WITHOUT_RECORD = {"gpt-oss", "llama-layers", "llama-window"}  # see record_llama_cpp.py
 
 
 @dataclass(frozen=True, slots=True)

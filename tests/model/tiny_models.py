@@ -9,7 +9,7 @@ enough layers for a pattern of layers. All widths are multiples of 256, which th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import gguf
@@ -44,9 +44,12 @@ class TinyModel:
     plain: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-def write_tiny_model(path: Path, model: TinyModel, weight_type: str, seed: int = 0) -> None:
-    """Writes one model; `weight_type` is a GGUF type name such as "Q4_K" for every matrix."""
-    writer = gguf.GGUFWriter(path, model.architecture)
+def write_tiny_model(path: Path, model: TinyModel, weight_type: str, seed: int = 0, tensors_a_part: int = 0) -> None:
+    """Writes one model; `weight_type` is a GGUF type name such as "Q4_K" for every matrix.
+
+    `tensors_a_part`: the model is split into files of as many tensors, which get the names of parts beside `path`.
+    """
+    writer = gguf.GGUFWriter(path, model.architecture, split_max_tensors=tensors_a_part)
     writer.add_name("tiny")  # llama.cpp judges vocabularies by the names of some models
     for key, value in model.keys.items():
         is_whole = key.startswith("tokenizer.")
@@ -164,6 +167,18 @@ def tiny_mistral() -> TinyModel:
     return TinyModel("llama", keys, body.matrices(is_tied=False), OUTPUT_NORM | body.norms(*PRE_NORMS))
 
 
+def tiny_llama_of_layers() -> TinyModel:
+    """Layers with different numbers of key heads and widths of the feed-forward."""
+    body = Body()
+    keys = body.keys(attention__head_count_kv=[2, 1, 4], feed_forward_length=[512, 256, 512])
+    matrices = body.matrices()
+    for layer, width in ((1, 64), (2, 256)):
+        matrices |= {f"blk.{layer}.attn_{each}.weight": (width, D_MODEL) for each in "kv"}
+    matrices |= {f"blk.1.ffn_{each}.weight": (256, D_MODEL) for each in ("gate", "up")}
+    matrices["blk.1.ffn_down.weight"] = (D_MODEL, 256)
+    return TinyModel("llama", keys, matrices, OUTPUT_NORM | body.norms(*PRE_NORMS))
+
+
 def tiny_qwen2() -> TinyModel:
     """Biases on queries, keys and values."""
     body = Body(rope_base=1e6)
@@ -224,6 +239,12 @@ def tiny_granite() -> TinyModel:
     return TinyModel("granite", keys, body.matrices(), OUTPUT_NORM | body.norms(*PRE_NORMS))
 
 
+def tiny_granite_without_positions() -> TinyModel:
+    """RoPE turned off, as in the layers of attention of Granite 4."""
+    model = tiny_granite()
+    return replace(model, keys=model.keys | {"rope.scaling.finetuned": False})
+
+
 def tiny_olmo2() -> TinyModel:
     """Norms behind the blocks and over all heads."""
     body = Body(rope_base=500000.0)
@@ -255,6 +276,7 @@ def tiny_smollm3() -> TinyModel:
 TINY_MODELS: dict[str, Callable[[], TinyModel]] = {
     "llama": tiny_llama,
     "llama-biases": tiny_llama_with_biases,
+    "llama-layers": tiny_llama_of_layers,
     "llama-window": tiny_mistral,
     "qwen2": tiny_qwen2,
     "qwen2-yarn": tiny_qwen2_stretched,
@@ -263,6 +285,7 @@ TINY_MODELS: dict[str, Callable[[], TinyModel]] = {
     "gemma3": tiny_gemma3,
     "phi3": tiny_phi3,
     "granite": tiny_granite,
+    "granite-nope": tiny_granite_without_positions,
     "olmo2": tiny_olmo2,
     "olmo2-window": tiny_olmo3,
     "smollm3": tiny_smollm3,

@@ -12,7 +12,7 @@ def test_registry_finds_architectures_by_gguf_name() -> None:
 
 
 def test_registry_names_the_unknown_and_the_known() -> None:
-    with pytest.raises(ModelError, match="architecture 'mamba9' is unknown to EMEL; known are bert, gemma-embedding, gemma2, gemma3"):
+    with pytest.raises(ModelError, match="architecture 'mamba9' is unknown to EMEL; known are bert, "):
         find_architecture("mamba9")
 
 
