@@ -1,0 +1,240 @@
+"""The read lanes: every request completes once, whatever happens to the file, the calls or the lanes."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from emel._native import NativeError
+from emel.io.descriptor import close_quietly, open_regular
+from emel.io.errors import SourceError
+from emel.io.lanes import LaneCalls, Part, ReadLanes, Request
+from emel.io.platform import SYSTEM
+from emel.kernel.buffers import Memory
+from unit.tensor.layered_file import FaultyReads, LayeredFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CHUNK = 1 << 16
+
+
+class Bench:
+    """Lanes over a layered file, a request for each layer with memory of its own, and what was delivered."""
+
+    def __init__(self, file: LayeredFile, calls: LaneCalls | None = None) -> None:
+        self.file = file
+        self.delivered: list[tuple[int, SourceError | None]] = []
+        self.arrived = threading.Semaphore(0)
+        self.opened = open_regular(SYSTEM, str(file.path))
+        self.memory = Memory(1 << 20)
+        self.requests = []
+        offset = 0
+        for unit in file.units:
+            parts = []
+            for extent in unit:
+                parts.append(
+                    Part(
+                        extent.offset,
+                        self.memory.address + offset,
+                        extent.packed_bytes,
+                        extent.rows,
+                        extent.cols,
+                        int(extent.type),
+                    )
+                )
+                offset += -(-extent.packed_bytes // 64) * 64
+            self.requests.append(Request(parts))
+        self.lanes = ReadLanes(str(file.path), self.opened, self.deliver, chunk_bytes=CHUNK, calls=calls)
+
+    def deliver(self, ticket: int, error: SourceError | None) -> None:
+        self.delivered.append((ticket, error))
+        self.arrived.release()
+
+    def wait(self, n: int) -> None:
+        for _ in range(n):
+            assert self.arrived.acquire(timeout=10)
+
+    def content(self, layer: int) -> list[bytes]:
+        return [ctypes.string_at(part.dst, part.dst_bytes) for part in self.requests[layer].array]
+
+    def expected(self, layer: int) -> list[bytes]:
+        return [self.file.packed[extent.name] for extent in self.file.units[layer]]
+
+    def close(self) -> None:
+        self.lanes.close()
+        close_quietly(SYSTEM, self.opened.descriptor)
+        self.memory.close()
+
+
+class GatedReads(FaultyReads):
+    """Reads that wait for a permit each."""
+
+    def __init__(self, path: Path, n_permits: int) -> None:
+        super().__init__(path)
+        self.gate, self.begun = threading.Semaphore(n_permits), threading.Semaphore(0)
+
+    def read(self, descriptor: int, address: int, n_bytes: int, offset: int) -> int:
+        self.begun.release()
+        assert self.gate.acquire(timeout=10)
+        return super().read(descriptor, address, n_bytes, offset)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> LayeredFile:
+    return LayeredFile(tmp_path / "layers")
+
+
+@pytest.fixture
+def bench(file: LayeredFile) -> Iterator[Bench]:
+    bench = Bench(file)
+    yield bench
+    bench.close()
+
+
+def test_lanes_read_and_pack_every_request_once(bench: Bench) -> None:
+    for ticket, request in enumerate(bench.requests):
+        bench.lanes.submit(ticket, request, is_urgent=ticket % 2 == 0)
+    bench.wait(6)
+    assert Counter(bench.delivered) == Counter((ticket, None) for ticket in range(6))
+    assert all(bench.content(layer) == bench.expected(layer) for layer in range(6))
+    totals = bench.lanes.totals()
+    read = sum(extent.n_bytes for unit in bench.file.units for extent in unit)
+    assert read <= totals.n_bytes <= read + 6 * 100
+
+
+def test_lanes_put_short_reads_together_and_repeat_interrupted_ones(file: LayeredFile) -> None:
+    reads = FaultyReads(file.path)
+
+    def read(descriptor: int, address: int, n_bytes: int, offset: int) -> int:
+        if reads.n_calls % 3 == 1:
+            reads.n_calls += 1
+            return -errno.EINTR
+        return reads.read(descriptor, address, min(n_bytes, 100), offset)
+
+    bench = Bench(file, LaneCalls(read=read))
+    bench.lanes.submit(7, bench.requests[2])
+    bench.wait(1)
+    assert bench.delivered == [(7, None)]
+    assert bench.content(2) == bench.expected(2)
+    bench.close()
+
+
+def test_lanes_advise_ahead_and_behind(file: LayeredFile) -> None:
+    advice: list[tuple[int, int, bool]] = []
+    bench = Bench(file, LaneCalls(advise=lambda _, offset, n, is_ahead: advice.append((offset, n, is_ahead))))
+    bench.lanes.submit(0, bench.requests[0])
+    bench.wait(1)
+    begin, end = file.units[0][0].offset, file.units[0][1].end
+    assert advice == [(end, 2 * CHUNK, True), (begin, end - begin, False)]
+    bench.close()
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
+def test_a_failed_read_ends_its_request_with_the_reason(file: LayeredFile, code: int) -> None:
+    bench = Bench(file, FaultyReads(file.path, 1, code=code).calls)
+    bench.lanes.submit(0, bench.requests[1])
+    bench.wait(1)
+    ((ticket, error),) = bench.delivered
+    assert ticket == 0
+    assert isinstance(error, SourceError)
+    assert str(error).startswith(f"cannot read {str(file.path)!r} at byte {file.units[1][0].offset}: ")
+    bench.lanes.submit(1, bench.requests[1])
+    bench.wait(1)
+    assert bench.delivered[1] == (1, None)
+    bench.close()
+
+
+def test_a_file_that_ends_early_is_an_error_not_a_signal(file: LayeredFile) -> None:
+    bench = Bench(file, LaneCalls(read=lambda *_: 0))
+    bench.lanes.submit(0, bench.requests[0])
+    bench.wait(1)
+    assert "shrank from" in str(bench.delivered[0][1])
+    bench.close()
+
+
+def test_close_delivers_every_request_in_flight(file: LayeredFile) -> None:
+    for n_read in range(4):
+        reads = GatedReads(file.path, n_read)
+        bench = Bench(file, LaneCalls(read=reads.read))
+        for ticket, request in enumerate(bench.requests):
+            bench.lanes.submit(ticket, request)
+        bench.wait(n_read)
+        for _ in range(n_read + 2):
+            assert reads.begun.acquire(timeout=10)
+        closer = threading.Thread(target=bench.close)
+        closer.start()
+        bench.wait(4 - n_read)  # what no lane had begun
+        reads.gate.release(2)  # what the lanes were at
+        closer.join(10)
+        assert not closer.is_alive()
+        assert sorted(ticket for ticket, _ in bench.delivered) == list(range(6))
+        cancelled = [error for _, error in bench.delivered if error is not None]
+        assert len(cancelled) == 4 - n_read
+        assert all("was cancelled" in str(error) for error in cancelled)
+
+
+def test_lanes_refuse_what_they_could_not_read(bench: Bench) -> None:
+    good = bench.requests[0].array[0]
+    fields = (good.offset, good.dst, good.dst_bytes, good.rows, good.cols, good.type)
+
+    def refusal(**change: int) -> str:
+        names = ("offset", "address", "n_bytes", "rows", "cols", "type")
+        part = Part(**(dict(zip(names, fields, strict=True)) | change))
+        with pytest.raises(NativeError) as caught:
+            bench.lanes.submit(0, Request([part]))
+        return str(caught.value)
+
+    assert "ends beyond the file's" in refusal(offset=bench.file.n_bytes - 10)
+    assert "ends beyond the file's" in refusal(offset=2**63)
+    assert "needs" in refusal(address=good.dst + 4)
+    assert "needs" in refusal(n_bytes=good.dst_bytes - 1)
+    assert "no packed form" in refusal(type=99)
+    assert "a chunk holds 65536" in refusal(cols=65536, n_bytes=2**40)
+    assert "empty or too large" in refusal(rows=2**60)
+    assert bench.delivered == []
+
+
+def test_lanes_refuse_more_requests_than_fit(file: LayeredFile) -> None:
+    gate, reads = threading.Event(), FaultyReads(file.path)
+
+    def read(descriptor: int, address: int, n_bytes: int, offset: int) -> int:
+        gate.wait(10)
+        return reads.read(descriptor, address, n_bytes, offset)
+
+    bench = Bench(file, LaneCalls(read=read))
+    for ticket in range(32):
+        bench.lanes.submit(ticket, bench.requests[ticket % 6])
+    with pytest.raises(NativeError, match=r"^read: all 32 requests are in flight$"):
+        bench.lanes.submit(32, bench.requests[0])
+    gate.set()
+    bench.wait(32)
+    assert sorted(ticket for ticket, _ in bench.delivered) == list(range(32))
+    bench.close()
+
+
+def test_closed_lanes_say_so(bench: Bench) -> None:
+    bench.lanes.close()
+    bench.lanes.close()
+    with pytest.raises(ValueError, match="are closed"):
+        bench.lanes.submit(0, bench.requests[0])
+
+
+@pytest.mark.parametrize("chunk", [0, 65535, (16 << 20) + 1])
+def test_lanes_refuse_a_chunk_out_of_range(file: LayeredFile, chunk: int) -> None:
+    opened = open_regular(SYSTEM, str(file.path))
+    with pytest.raises(NativeError, match=f"a chunk of {chunk} bytes; allowed are 65536 to 16777216"):
+        ReadLanes(str(file.path), opened, lambda *_: None, chunk_bytes=chunk)
+    close_quietly(SYSTEM, opened.descriptor)
+
+
+@pytest.mark.parametrize("n", [0, 257])
+def test_request_refuses_a_number_of_parts_out_of_range(n: int) -> None:
+    with pytest.raises(ValueError, match=f"^a request has {n} parts: 1 to 256 are allowed$"):
+        Request([Part(0, 64, 64, 1, 32, 8)] * n)
