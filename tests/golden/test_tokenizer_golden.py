@@ -11,7 +11,7 @@ import pytest
 from emel.gguf.file import open_gguf
 from emel.text.chat import load_chat_template
 from emel.text.chat_tokens import encode_chat
-from emel.text.pretokenizers import pre_tokenizer
+from emel.text.pretokenizer_patterns import pre_tokenizer
 from emel.text.special_ids import SpecialIds
 from emel.text.tokenizer import Tokenizer, load_tokenizer
 from emel.text.tokenizer_bpe import BpeEncoder

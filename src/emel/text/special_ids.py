@@ -97,9 +97,10 @@ def find_special_ids(metadata: Metadata, vocabulary: Vocabulary, texts: Mapping[
     texts: what a token's text is in this family, by the key that names its id ("bos", "eos", "sep", "unknown"), for
     files that leave the key out.
     """
-    named = {key: _named_id(metadata, key, vocabulary) for key in ("bos", "cls", "sep", *_END_KEYS)}
+    named = {key: _named_id(metadata, key, vocabulary) for key in ("bos", "cls", "seperator", *_END_KEYS)}
     if named["bos"] is None:
         named["bos"] = named["cls"]
+    named["sep"] = named["seperator"]  # GGUF's own spelling of the key
     named["unknown"] = None
     for key, text in (texts or {}).items():
         if named[key] is None:

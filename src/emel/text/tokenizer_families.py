@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from emel._native import vocab as native
-from emel.text.pretokenizers import pre_tokenizer
+from emel.text.pretokenizer_patterns import pre_tokenizer
 from emel.text.tokenizer_bpe import BpeEncoder
 from emel.text.tokenizer_spm import SpmEncoder
 from emel.text.tokenizer_wordpiece import WordPieceEncoder
@@ -58,13 +58,16 @@ def read_family(metadata: Metadata) -> Family:
 
 
 def _read_bpe(metadata: Metadata) -> Family:
-    pre = pre_tokenizer(metadata.get_str("tokenizer.ggml.pre", "default"))
+    name = metadata.get_str("tokenizer.ggml.pre", "default")
+    # Gemma 4's files name their only way to split as the model.
+    pre = pre_tokenizer("gemma4" if metadata.get_str("tokenizer.ggml.model") == "gemma4" else name)
     merges = metadata.get_strings("tokenizer.ggml.merges", None)
 
     def make(vocabulary: Vocabulary, unknown: int | None) -> BpeEncoder:
         return BpeEncoder(vocabulary, merges, pre, unknown)
 
-    return Family(make, add_bos=pre.add_bos)
+    spelling = native.SPELLING_SPACE_MARK if pre.marks_spaces else native.SPELLING_BYTE_LEVEL
+    return Family(make, spelling, add_bos=pre.add_bos)
 
 
 def _read_spm(metadata: Metadata) -> Family:
@@ -91,6 +94,7 @@ def _read_wordpiece(metadata: Metadata) -> Family:
 
 _READERS: dict[str, Callable[[Metadata], Family]] = {
     "gpt2": _read_bpe,
+    "gemma4": _read_bpe,
     "llama": _read_spm,
     "bert": _read_wordpiece,
 }
