@@ -148,7 +148,7 @@ enum {
   EMEL_OP_MATMUL = 4,
   /* Norms each head of in[0] = q (T, n_heads*head_dim) by weight[0] and of in[1] = k (T, n_kv_heads*head_dim) by
    * weight[1] (F32, head_dim; NO_WEIGHT: no norm; param[0] = epsilon), rotates them by the table in[3] (NONE when
-   * n_rot is 0), all in place, then stores k and in[2] = v (T, n_kv_heads*head_dim) in the KV cache.
+   * n_rot is 0), all in place, then stores k and in[2] = v (T, n_kv_heads*head_dim) in the KV cache as its type has them.
    * dim = {n_heads, n_kv_heads (at most the cache's), head_dim, n_rot, pairing (0 adjacent, 1 halves), kv_layer}. */
   EMEL_OP_ROPE_STORE = 5,
   /* out[0] (T, n_heads*head_dim) f32 = attention of in[0] = q over the KV cache; in[1] is scratch of
@@ -248,14 +248,18 @@ typedef struct emel_plan_desc {
   uint32_t state_width; /* float32 values of a slot in a layer */
   uint32_t n_slots;
   uint32_t output_width; /* floats in a row of a batch's logits; 0: n_vocab */
+  uint32_t kv_type; /* of the KV cache's numbers: EMEL_TYPE_F16 or EMEL_TYPE_Q8_0 */
+  uint32_t max_sequence_blocks; /* blocks of the longest sequence, at most n_blocks */
   uint32_t reserved;
 } emel_plan_desc;
 
 typedef struct emel_plan emel_plan;
 
-/* Bytes of one token's quantised activation of n values, of a KV cache, of ATTENTION's scratch; 0: more than 2^46. */
+/* Bytes of one token's quantised activation of n values, of a KV cache, of ATTENTION's scratch for sequences of up to
+ * n_blocks blocks; 0: more than 2^46, or no type of a KV cache. */
 EMEL_API uint64_t emel_quantized_bytes(uint64_t n);
-EMEL_API uint64_t emel_kv_bytes(uint64_t n_kv_layers, uint64_t n_blocks, uint64_t n_kv_heads, uint64_t head_dim);
+EMEL_API uint64_t emel_kv_bytes(uint64_t n_kv_layers, uint64_t n_blocks, uint64_t n_kv_heads, uint64_t head_dim,
+                                uint32_t kv_type);
 /* Bytes of a recurrent state (n_slots, n_state_layers, state_width) f32; 0: empty, or more than 2^46. */
 EMEL_API uint64_t emel_state_bytes(uint64_t n_state_layers, uint64_t state_width, uint64_t n_slots);
 /* Bytes of the routing of n_rows rows to k of n_experts each. */

@@ -264,14 +264,15 @@ void digest_attention(const Route& route, emel_pool* pool, const Shape& s, bool 
   desc.n_kv_layers = 1;
   desc.n_kv_heads = s.n_kv_heads;
   desc.head_dim = s.head_dim;
-  desc.n_blocks = n_blocks;
+  desc.n_blocks = desc.max_sequence_blocks = n_blocks;
+  desc.kv_type = EMEL_TYPE_F16;
   desc.n_vocab = 8;
   desc.isa = route.isa;
   emel_plan* plan = nullptr;
   require(emel_plan_create(&desc, &plan));
   plan->kernels = route.kernels;
   Bytes arena(at);
-  Bytes kv(emel_kv_bytes(1, n_blocks, s.n_kv_heads, s.head_dim));
+  Bytes kv(emel_kv_bytes(1, n_blocks, s.n_kv_heads, s.head_dim, desc.kv_type));
   memset(kv.data, 0xff, kv.size);  // NaN wherever nothing was stored: it must not be read
   Bytes ints(n_all * 4 * 4 + n_blocks * 4);
   int32_t* positions = ints.ints();

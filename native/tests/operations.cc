@@ -18,6 +18,7 @@ class SmallPlan {
     desc.max_sequences = 2;
     desc.n_vocab = 8;
     desc.n_blocks = (kMostTokens + 15) / 16;
+    desc.kv_type = EMEL_TYPE_F16;
     desc.isa = EMEL_ISA_SCALAR;  // verified for it, run by the kernels given
   }
   ~SmallPlan() {
@@ -72,11 +73,12 @@ class SmallPlan {
                uint32_t n_then) {
     desc.ops = ops_;
     desc.weights = weights_;
+    desc.max_sequence_blocks = desc.n_blocks;
     emel_plan* plan = nullptr;
     require(emel_plan_create(&desc, &plan));
     plan->kernels = &kernels_;
     Bytes arena(desc.arena_bytes);
-    Bytes kv(emel_kv_bytes(desc.n_kv_layers, desc.n_blocks, desc.n_kv_heads, desc.head_dim));
+    Bytes kv(emel_kv_bytes(desc.n_kv_layers, desc.n_blocks, desc.n_kv_heads, desc.head_dim, desc.kv_type));
     memset(kv.data, 0xff, kv.size);  // NaN wherever nothing was stored
     Bytes state(emel_state_bytes(desc.n_state_layers, desc.state_width, desc.n_slots));
     memset(state.data, 0xff, state.size);
@@ -149,12 +151,14 @@ struct AttentionCase {
   float cap;
   bool sinks;
   float magnitude;
+  uint32_t kv_type = EMEL_TYPE_F16;
 };
 
 void digest_attention(const emel::Kernels& kernels, emel_pool* pool, const AttentionCase& c) {
   SmallPlan plan(kernels, pool, c.head_dim * 131u + c.n_past);
   const uint64_t q_width = uint64_t{c.n_heads} * c.head_dim;
   const uint64_t kv_width = uint64_t{c.n_kv_heads} * c.head_dim;
+  plan.desc.kv_type = c.kv_type;
   plan.desc.n_kv_layers = 1;
   plan.desc.n_kv_heads = c.n_kv_heads;
   plan.desc.head_dim = c.head_dim;
@@ -414,6 +418,12 @@ void digest_operations(const emel::Kernels& kernels, emel_pool* pool) {
       {"sinks_window_cap", 8, 2, 64, 300, 2, true, 128, 0, 5.0f, true, 0},
       {"both_ways", 3, 3, 32, 0, 270, false, 0, 1, 0, false, 0},
       {"both_ways_40", 3, 3, 32, 0, 270, false, 40, 1, 0, false, 0},
+      {"q8", 9, 3, 64, 250, 30, false, 0, 0, 0, false, 0, EMEL_TYPE_Q8_0},
+      {"q8", 9, 3, 64, 570, 1, false, 0, 0, 0, false, 0, EMEL_TYPE_Q8_0},
+      {"q8", 6, 2, 40, 511, 3, false, 0, 0, 0, false, 0, EMEL_TYPE_Q8_0},
+      {"q8", 70, 1, 16, 270, 2, false, 0, 0, 0, false, 0, EMEL_TYPE_Q8_0},
+      {"q8_sinks_window_cap", 8, 2, 128, 300, 2, true, 128, 0, 5.0f, true, 0, EMEL_TYPE_Q8_0},
+      {"q8_both_ways_40", 3, 3, 32, 0, 270, false, 40, 1, 0, false, 0, EMEL_TYPE_Q8_0},
   };
   for (const AttentionCase& each : kAttention) digest_attention(kernels, pool, each);
 }

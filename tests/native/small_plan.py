@@ -17,6 +17,7 @@ import gguf
 import numpy as np
 
 from emel._native import LIBRARY, abi, check
+from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
     from emel.kernel.pool import LanePool
-    from emel.tensor.types import TensorType
 
 SCALAR = int(abi.Isa.SCALAR)
 
@@ -66,6 +66,7 @@ class SmallPlan:
 
     def __init__(self, isa: int = SCALAR, **desc: int) -> None:
         self.desc = abi.PlanDesc(max_tokens=1, max_outputs=1, max_sequences=1, n_blocks=8, n_vocab=8, isa=isa)
+        self.desc.kv_type = TensorType.F16
         for name, value in desc.items():
             setattr(self.desc, name, value)
         self.ops: list[abi.Op] = []
@@ -115,6 +116,7 @@ class SmallPlan:
     def try_create(self) -> int:
         """The status of emel_plan_create."""
         ops = (abi.Op * len(self.ops))(*self.ops)
+        self.desc.max_sequence_blocks = self.desc.max_sequence_blocks or self.desc.n_blocks
         weights = (abi.Weight * len(self.weights))(*self.weights)
         self.desc.ops, self.desc.n_ops = ops, len(ops)
         self.desc.weights, self.desc.n_weights = weights, len(weights)
@@ -125,7 +127,8 @@ class SmallPlan:
         check(self.try_create())
         d = self.desc
         self.arena = aligned_bytes(int(d.arena_bytes))
-        self.kv = aligned_bytes(LIBRARY.emel_kv_bytes(d.n_kv_layers, d.n_blocks, d.n_kv_heads, d.head_dim), fill=0xFF)
+        kv_bytes = LIBRARY.emel_kv_bytes(d.n_kv_layers, d.n_blocks, d.n_kv_heads, d.head_dim, d.kv_type)
+        self.kv = aligned_bytes(kv_bytes, fill=0xFF)
         self.state = aligned_bytes(LIBRARY.emel_state_bytes(d.n_state_layers, d.state_width, d.n_slots), fill=0xFF)
 
     # ---- running

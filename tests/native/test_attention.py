@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from emel._native import LIBRARY, check
 from emel._native.abi import KV_BLOCK, NONE, OpKind
+from emel.tensor.types import TensorType
 from native.small_plan import SmallPlan, int32
 
 if TYPE_CHECKING:
@@ -41,13 +42,23 @@ class Heads:
     both_ways: int = 0
     cap: float = 0.0
     sinks: Array | None = None
+    kv_type: TensorType = TensorType.F16
 
 
 class AttentionPlan(SmallPlan):
     """ROPE_TABLE, ROPE_STORE and ATTENTION over one KV layer."""
 
-    def __init__(self, heads: Heads, max_tokens: int, isa: int = 0, n_blocks: int = 8, max_sequences: int = 1) -> None:
+    def __init__(
+        self,
+        heads: Heads,
+        max_tokens: int,
+        isa: int = 0,
+        n_blocks: int = 8,
+        max_sequences: int = 1,
+        sequence_blocks: int = 0,
+    ) -> None:
         super().__init__(isa, max_tokens=max_tokens, max_sequences=min(max_sequences, max_tokens), n_blocks=n_blocks)
+        self.desc.kv_type, self.desc.max_sequence_blocks = heads.kv_type, sequence_blocks or n_blocks
         self.desc.n_kv_layers, self.desc.n_kv_heads, self.desc.head_dim = 1, heads.n_kv_heads, heads.head_dim
         self.heads = heads
         self.q_width, self.kv_width = heads.n_heads * heads.head_dim, heads.n_kv_heads * heads.head_dim
@@ -55,7 +66,9 @@ class AttentionPlan(SmallPlan):
         self.k, self.v = self.place(max_tokens * self.kv_width * 4), self.place(max_tokens * self.kv_width * 4)
         table = self.place(max_tokens * heads.n_rot * 4)
         scratch = self.place(
-            LIBRARY.emel_attention_scratch(max_tokens, heads.n_heads, heads.n_kv_heads, heads.head_dim, n_blocks)
+            LIBRARY.emel_attention_scratch(
+                max_tokens, heads.n_heads, heads.n_kv_heads, heads.head_dim, sequence_blocks or n_blocks
+            )
         )
         if heads.n_rot:
             frequencies = np.zeros(heads.n_rot // 2)
@@ -132,10 +145,22 @@ def in_chunks(
     return np.concatenate(out)
 
 
+def cached(x: Array, kv_type: TensorType) -> NDArray[np.float64]:
+    """(n, heads, head_dim) as a cache keeps it: float16, or parts of 32 as int8 with a float16 scale."""
+    if kv_type is TensorType.F16:
+        return x.astype(np.float16).astype(np.float64)
+    head_dim = x.shape[-1]
+    parts = np.pad(x, ((0, 0), (0, 0), (0, -head_dim % 32))).reshape(*x.shape[:2], -1, 32)
+    scales = (np.abs(parts).max(axis=-1, keepdims=True) / np.float32(127)).astype(np.float16).astype(np.float32)
+    divisors = np.where(scales == 0, np.float32(1), scales)
+    quants = np.rint(np.clip(parts / divisors, -127, 127)) * (scales != 0)
+    return (quants * scales).reshape(*x.shape[:2], -1)[..., :head_dim].astype(np.float64)
+
+
 def exact_attention(heads: Heads, s: Sequence) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Softmax attention in float64 over float16 keys and values, and what float32 may do to each output."""
+    """Softmax attention in float64 over keys and values as cached, and what float32 may do to each output."""
     shared = heads.n_heads // heads.n_kv_heads
-    k, v = (np.repeat(x.astype(np.float16).astype(np.float64), shared, axis=1) for x in (s.k, s.v))
+    k, v = (np.repeat(cached(x, heads.kv_type), shared, axis=1) for x in (s.k, s.v))
     q = s.q.astype(np.float64)
     seen = keys_seen(heads, len(q))
     scores = np.einsum("ihd,jhd->hij", q, k) * heads.scale
@@ -148,6 +173,10 @@ def exact_attention(heads: Heads, s: Sequence) -> tuple[NDArray[np.float64], NDA
     weights /= (weights.sum(axis=2) + np.exp(sinks[:, None] - largest))[:, :, None]
     size = np.einsum("ihd,jhd->hij", np.abs(q), np.abs(k)) * heads.scale
     score_error = np.where(seen, (heads.head_dim + 4) * EPSILON * size + heads.cap * CAP_ERROR, 0).max(axis=2)
+    if heads.kv_type is TensorType.Q8_0:  # queries are activations of 2 * 32512 steps
+        largest_part = np.abs(q).max(axis=-1)[..., None]
+        rounding = np.einsum("ihd,jhd->hij", np.broadcast_to(largest_part / 65024, q.shape), np.abs(k)) * heads.scale
+        score_error += np.where(seen, rounding, 0).max(axis=2)
     weight_error = 2 * score_error + 2 * EXP_ERROR + 300 * EPSILON  # (h, i)
     bound = np.einsum("hij,jhd->ihd", weights, np.abs(v)) * weight_error.T[:, :, None]
     return np.einsum("hij,jhd->ihd", weights, v), bound

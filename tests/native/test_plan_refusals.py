@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from emel._native import LIBRARY, abi
 from emel.kernel.pool import LanePool
+from native.small_plan import aligned_bytes
 from native.sound_plan import BIAS, EMBEDDING, FREQUENCIES, KEY, N_WEIGHTS, NORM, OUTPUT, QUERY, SoundPlan
 
 if TYPE_CHECKING:
@@ -189,6 +190,9 @@ DESCRIPTIONS: list[tuple[dict[str, int], int, str]] = [
     ({"n_kv_heads": 0}, INVALID, "KV cache of 8 blocks, 0 heads"),
     ({"head_dim": 0}, INVALID, "heads of 0"),
     ({"head_dim": 513}, INVALID, "heads of 513"),
+    ({"kv_type": 0}, UNSUPPORTED, "KV cache of type 0; there are 1 (F16) and 8 (Q8_0)"),
+    ({"kv_type": 2}, UNSUPPORTED, "KV cache of type 2"),
+    ({"max_sequence_blocks": 9}, INVALID, "sequences of up to 9 blocks in a KV cache of 8"),
     (
         {"n_kv_layers": 2**32 - 1, "n_blocks": 2**32 - 1},
         INVALID,
@@ -298,6 +302,15 @@ def test_rebase_takes_only_what_fits(plan: SoundPlan) -> None:
     ):
         assert rebase(plan.handle, EMBEDDING, data, n_bytes) == OUT_OF_BOUNDS
         assert f"rebase: weight 0 needs {weight.n_bytes} bytes aligned to 64" in last_error()
+
+
+def test_rebase_takes_a_vector_at_any_multiple_of_its_numbers(plan: SoundPlan) -> None:
+    plan.create()
+    vector = plan.weights[NORM]
+    room = aligned_bytes(vector.n_bytes + 4)
+    assert LIBRARY.emel_plan_rebase(plan.handle, NORM, room.ctypes.data + 4, vector.n_bytes) == OK
+    assert LIBRARY.emel_plan_rebase(plan.handle, NORM, room.ctypes.data + 2, vector.n_bytes) == OUT_OF_BOUNDS
+    assert f"rebase: weight {NORM} needs {vector.n_bytes} bytes aligned to 4" in last_error()
 
 
 # ---- anything at all

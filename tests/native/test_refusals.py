@@ -95,14 +95,13 @@ def test_a_damaged_batch_is_refused_and_nothing_is_run(
     assert bytes(counters) == bytes(ctypes.sizeof(counters))
 
 
-MEMORY = "aligned to 64"
 FIELDS: list[tuple[str, Any, int, str]] = [
     ("n_tokens", 0, INVALID, "batch: 0 tokens"),
     ("n_tokens", 5, INVALID, "batch: 5 tokens"),
     ("n_sequences", 0, INVALID, "0 sequences"),
-    ("arena", None, OUT_OF_BOUNDS, MEMORY),
+    ("arena", None, OUT_OF_BOUNDS, "batch: arena of 0 bytes"),
     ("arena_bytes", 64, OUT_OF_BOUNDS, "batch: arena of 64"),
-    ("kv", None, OUT_OF_BOUNDS, MEMORY),
+    ("kv", None, OUT_OF_BOUNDS, "batch: KV cache of 0 bytes"),
     ("kv_bytes", 64, OUT_OF_BOUNDS, "KV cache of 64 bytes"),
     *[
         (name, None, INVALID, "batch: a required array is NULL")
@@ -122,12 +121,12 @@ def test_a_damaged_batch_struct_is_refused(
     assert_failed(LIBRARY.emel_plan_run(plan.handle, pool.handle, batch.record, None), status, text)
 
 
-@pytest.mark.parametrize("field", ["arena", "kv"])
-def test_misaligned_memory_is_refused(plan: SoundPlan, pool: LanePool, field: str) -> None:
+@pytest.mark.parametrize(("field", "what"), [("arena", "arena"), ("kv", "KV cache")])
+def test_misaligned_memory_is_refused(plan: SoundPlan, pool: LanePool, field: str, what: str) -> None:
     batch = plan.batch(4, **SOUND)
     setattr(batch.record, field, getattr(batch.record, field) + 32)
     status = LIBRARY.emel_plan_run(plan.handle, pool.handle, batch.record, None)
-    assert_failed(status, OUT_OF_BOUNDS, MEMORY)
+    assert_failed(status, OUT_OF_BOUNDS, f"batch: the {what} begins at no multiple of 64 bytes")
 
 
 def test_run_refuses_null(plan: SoundPlan, pool: LanePool) -> None:
@@ -375,7 +374,8 @@ def test_sizes_beyond_any_memory_are_zero() -> None:
     huge = 2**63
     assert LIBRARY.emel_quantized_bytes(huge) == 0
     for arguments in ((huge, 1, 1, 64), (1, huge, 1, 64), (1, 1, huge, 64), (1, 1, 1, huge), (2**20,) * 4):
-        assert LIBRARY.emel_kv_bytes(*arguments) == 0, arguments
+        assert LIBRARY.emel_kv_bytes(*arguments, 1) == LIBRARY.emel_kv_bytes(*arguments, 8) == 0, arguments
+    assert [kind for kind in range(50) if LIBRARY.emel_kv_bytes(1, 1, 1, 64, kind)] == [1, 8]
     for shape in ((1, huge, 1, 64, 1), (1, 1, 1, huge, 1), (2**32 - 1, 2**32, 1, 2**20, huge)):
         assert LIBRARY.emel_attention_scratch(*shape) == 0, shape
     assert LIBRARY.emel_quantized_bytes(33) > 0

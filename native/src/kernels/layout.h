@@ -35,18 +35,28 @@ constexpr size_t group_bytes(uint32_t type, size_t cols) {
   return BlockLayout(type).group_bytes(cols / kBlock);
 }
 
-// A KV block of one layer holds per kv head: keys (head_dim, 16 tokens), then values (16 tokens, padded head_dim),
-// float16.
+constexpr size_t kKvPart = kBlock;  // numbers of a head that share a scale in a Q8_0 cache
+
+constexpr bool is_kv_type(uint32_t type) { return type == EMEL_TYPE_F16 || type == EMEL_TYPE_Q8_0; }
+
+// A KV block of one layer holds per kv head the keys of 16 tokens, then their values.
+// F16: keys (head_dim, 16), values (16, padded head_dim), float16.
+// Q8_0: keys as a row group of a packed Q8_0 matrix, a key being a row; float16 scales of the values (parts of 32
+// numbers, 16), then the values (16, padded head_dim), int8.
 struct KvLayout {
   size_t padded_head_dim;
-  size_t values_at;  // of a head
+  size_t values_at;  // of a head: its values, or first their scales
+  size_t scale_bytes;  // of the values
   size_t head_bytes;
   size_t block_bytes;
-  constexpr KvLayout(size_t n_kv_heads, size_t head_dim)
+  constexpr KvLayout(uint32_t kv_type, size_t n_kv_heads, size_t head_dim)
       : padded_head_dim(round_up(head_dim, 16)),
-        values_at(round_up(head_dim * EMEL_KV_BLOCK * 2, kCacheLine)),
-        head_bytes(values_at + padded_head_dim * EMEL_KV_BLOCK * 2),
+        values_at(kv_type == EMEL_TYPE_Q8_0 ? BlockLayout(EMEL_TYPE_Q8_0).group_bytes(n_parts(head_dim))
+                                            : round_up(head_dim * EMEL_KV_BLOCK * 2, kCacheLine)),
+        scale_bytes(kv_type == EMEL_TYPE_Q8_0 ? round_up(n_parts(head_dim) * EMEL_KV_BLOCK * 2, kCacheLine) : 0),
+        head_bytes(values_at + scale_bytes + padded_head_dim * EMEL_KV_BLOCK * (kv_type == EMEL_TYPE_Q8_0 ? 1 : 2)),
         block_bytes(head_bytes * n_kv_heads) {}
+  static constexpr size_t n_parts(size_t head_dim) { return (head_dim + kKvPart - 1) / kKvPart; }
 };
 
 // The keys a query sees, [first, end): what its window leaves of the n_keys of its sequence.

@@ -45,7 +45,7 @@ EMEL_INLINE void prepare_heads(float* x, size_t n_heads, const float* norm, cons
 
 // Su et al. 2021, arXiv:2104.09864; norms of heads before it: Henry et al. 2020, arXiv:2010.04245.
 void rope_store(const RopeArgs& a) {
-  const KvLayout kv(a.n_kv_heads, a.head_dim);
+  const KvLayout kv(a.kv_type, a.n_kv_heads, a.head_dim);
   for (size_t token = a.token_begin; token < a.token_end; ++token) {
     const float* table = a.table + token * a.n_rot;
     float* q = a.q + token * a.n_heads * a.head_dim;
@@ -59,14 +59,12 @@ void rope_store(const RopeArgs& a) {
     const size_t slot = position % EMEL_KV_BLOCK;
     for (size_t head = 0; head < a.n_kv_heads; ++head) {
       uint8_t* at = a.kv + block * a.block_bytes + head * kv.head_bytes;
-      uint16_t* keys = reinterpret_cast<uint16_t*>(at);
-      uint16_t* values = reinterpret_cast<uint16_t*>(at + kv.values_at) + slot * kv.padded_head_dim;
-      for (size_t d = 0; d < a.head_dim; d += 16) {
-        const int left = lanes_left(d, a.head_dim);
-        uint16_t key[16];
-        f_store_f16(key, load_left(k + head * a.head_dim + d, left));
-        for (int i = 0; i < left; ++i) keys[(d + static_cast<size_t>(i)) * EMEL_KV_BLOCK + slot] = key[i];
-        f_store_f16(values + d, load_left(v + head * a.head_dim + d, left));
+      const float* key = k + head * a.head_dim;
+      const float* value = v + head * a.head_dim;
+      if (a.kv_type == EMEL_TYPE_Q8_0) {
+        store_q8(kv, at, slot, key, value, a.head_dim);
+      } else {
+        store_f16(kv, at, slot, key, value, a.head_dim);
       }
     }
   }

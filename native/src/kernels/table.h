@@ -95,6 +95,7 @@ struct RopeArgs {
   const float* k_norm;
   float epsilon;
   size_t block_bytes;  // of the cache, which may have more heads than this layer
+  uint32_t kv_type;  // EMEL_TYPE_F16 or EMEL_TYPE_Q8_0
 };
 
 constexpr size_t kMostExperts = 1024;
@@ -171,9 +172,11 @@ struct AttentionArgs {
   size_t n_keys;  // of the sequence, stored
   float cap;  // scores become cap * tanh(score / cap); 0: they stay
   const float* sinks;  // (n_heads of the model,) nullptr: none
+  uint32_t kv_type;  // EMEL_TYPE_F16 or EMEL_TYPE_Q8_0
 };
 
 constexpr size_t kAttentionRows = 64;
+constexpr size_t kAttentionStrip = 64;  // keys whose values are widened at once
 
 constexpr size_t kMaxType = 40;  // GGUF's type ids are below
 
@@ -210,12 +213,17 @@ struct Kernels {
   void (*peak_read)(const uint8_t* bytes, size_t n_bytes);  // a multiple of 512
 };
 
+inline constexpr size_t kMaxHeadDim = 512;
+
+// These are called by baseline code alone.
+namespace {
 constexpr size_t attention_partial_floats(size_t head_dim) { return 16 + (head_dim + 15) / 16 * 16; }
-// Scores, running and chunk outputs, gathered queries, maxima and sums, one widened block.
+// Scores, running and chunk outputs, gathered queries; maxima, sums, scales; records of queries; a widened strip.
 constexpr size_t attention_scratch_floats(size_t head_dim) {
   const size_t padded = (head_dim + 15) / 16 * 16;
-  return kAttentionRows * (256 + 3 * padded + 4) + 16 * padded;
+  return kAttentionRows * (256 + 3 * padded + 6 + padded + 16) + kAttentionStrip * padded;
 }
+}  // namespace
 
 extern const Kernels kKernelsScalar;
 extern const Kernels kKernelsAvx2;

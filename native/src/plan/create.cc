@@ -60,9 +60,10 @@ uint64_t emel_quantized_bytes(uint64_t n) {
   return n > emel::kMaxBytes / 4 ? 0 : emel::QuantizedLayout(n).bytes();
 }
 
-uint64_t emel_kv_bytes(uint64_t n_kv_layers, uint64_t n_blocks, uint64_t n_kv_heads, uint64_t head_dim) {
-  if (head_dim > emel::kMaxBytes / 128) return 0;
-  const uint64_t head_bytes = emel::KvLayout(1, head_dim).head_bytes;
+uint64_t emel_kv_bytes(uint64_t n_kv_layers, uint64_t n_blocks, uint64_t n_kv_heads, uint64_t head_dim,
+                       uint32_t kv_type) {
+  if (head_dim > emel::kMaxBytes / 128 || !emel::is_kv_type(kv_type)) return 0;
+  const uint64_t head_bytes = emel::KvLayout(kv_type, 1, head_dim).head_bytes;
   return emel::times(emel::times(emel::times(head_bytes, n_kv_heads), n_blocks), n_kv_layers);
 }
 
@@ -148,12 +149,14 @@ emel_status emel_plan_rebase(emel_plan* plan, uint32_t index, const void* data, 
     return emel::fail(EMEL_OUT_OF_BOUNDS, "rebase: no weight %u", index);
   }
   emel_weight& weight = plan->weights[index];
-  const uint64_t alignment = weight.packed != 0 ? emel::kCacheLine : 8;
+  const uint64_t alignment = emel::weight_alignment(weight);
   if (data == nullptr || n_bytes < weight.n_bytes || reinterpret_cast<uintptr_t>(data) % alignment != 0) {
     return emel::fail(EMEL_OUT_OF_BOUNDS, "rebase: weight %u needs %llu bytes aligned to %llu, got %llu", index,
                       static_cast<unsigned long long>(weight.n_bytes), static_cast<unsigned long long>(alignment),
                       static_cast<unsigned long long>(n_bytes));
   }
+  pthread_mutex_lock(&plan->run_mutex);
   weight.data = data;
+  pthread_mutex_unlock(&plan->run_mutex);
   return EMEL_OK;
 }

@@ -47,7 +47,10 @@ struct OpRun {
   const float* optional_vector(uint32_t slot) const {
     return op.weight[slot] == EMEL_NO_WEIGHT ? nullptr : static_cast<const float*>(weight(slot).data);
   }
-  size_t kv_block_bytes() const { return KvLayout(run.plan->desc.n_kv_heads, run.plan->desc.head_dim).block_bytes; }
+  size_t kv_block_bytes() const {
+    const emel_plan_desc& d = run.plan->desc;
+    return KvLayout(d.kv_type, d.n_kv_heads, d.head_dim).block_bytes;
+  }
   uint8_t* kv_layer(size_t layer) const {
     return static_cast<uint8_t*>(batch().kv) + layer * run.plan->desc.n_blocks * kv_block_bytes();
   }

@@ -25,6 +25,8 @@ struct QueryTile {
 constexpr uint32_t kSplitTokens = 16;
 
 const Kernels* kernels_of(int32_t isa);
+// Of the address of a weight's bytes.
+uint64_t weight_alignment(const emel_weight& weight);
 emel_status verify_plan(const emel_plan& plan);
 // The least rows of any table of positions.
 uint64_t positions_of(const emel_plan& plan);

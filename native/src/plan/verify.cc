@@ -10,7 +10,6 @@ namespace {
 
 using Size = unsigned long long;
 
-constexpr uint32_t kMaxHeadDim = 512;
 constexpr uint32_t kMaxDim = 1u << 24;
 constexpr uint32_t kMaxBatch = 1u << 20;
 
@@ -207,7 +206,8 @@ void check_attention(OpCheck& c) {
   c.floats("in[0]", c.op.in[0], width);
   c.floats("out[0]", c.op.out[0], width);
   const uint64_t scratch =
-      emel_attention_scratch(c.plan.desc.max_tokens, c.op.dim[0], c.op.dim[1], c.op.dim[2], c.plan.desc.n_blocks);
+      emel_attention_scratch(c.plan.desc.max_tokens, c.op.dim[0], c.op.dim[1], c.op.dim[2],
+                             c.plan.desc.max_sequence_blocks);
   c.buffer("in[1]", c.op.in[1], 1, scratch == 0 ? UINT64_MAX : scratch);
 }
 
@@ -405,7 +405,7 @@ emel_status check_op(const emel_plan& plan, const emel_op& op, uint64_t index) {
 
 emel_status check_weight(const emel_weight& w, uint64_t index) {
   uint64_t needed = 0;
-  uint64_t alignment = kCacheLine;
+  const uint64_t alignment = weight_alignment(w);
   if (w.packed != 0) {
     const emel_status status = emel_pack_size(w.type, w.rows, w.cols, &needed);
     if (status != EMEL_OK) return status;
@@ -413,13 +413,32 @@ emel_status check_weight(const emel_weight& w, uint64_t index) {
     if ((w.type != EMEL_TYPE_F32 && w.type != EMEL_TYPE_F64) || w.rows != 1 || w.cols == 0 || w.cols > kMaxDim) {
       return fail(EMEL_INVALID_ARGUMENT, "plan: weight %llu is no vector of F32 or F64", static_cast<Size>(index));
     }
-    alignment = w.type == EMEL_TYPE_F64 ? 8 : 4;
     needed = w.cols * alignment;
   }
   if (w.data == nullptr || w.n_bytes < needed || reinterpret_cast<uintptr_t>(w.data) % alignment != 0) {
     return fail(EMEL_OUT_OF_BOUNDS, "plan: weight %llu has %llu bytes, needs %llu aligned to %llu",
                 static_cast<Size>(index), static_cast<Size>(w.n_bytes), static_cast<Size>(needed),
                 static_cast<Size>(alignment));
+  }
+  return EMEL_OK;
+}
+
+emel_status check_cache(const emel_plan_desc& d) {
+  if (d.n_blocks == 0 || d.n_kv_heads == 0 || d.head_dim == 0 || d.head_dim > kMaxHeadDim) {
+    return fail(EMEL_INVALID_ARGUMENT, "plan: KV cache of %u blocks, %u heads of %u (at most %zu)", d.n_blocks,
+                d.n_kv_heads, d.head_dim, kMaxHeadDim);
+  }
+  if (!is_kv_type(d.kv_type)) {
+    return fail(EMEL_UNSUPPORTED, "plan: KV cache of type %u; there are %d (F16) and %d (Q8_0)", d.kv_type,
+                EMEL_TYPE_F16, EMEL_TYPE_Q8_0);
+  }
+  if (d.max_sequence_blocks == 0 || d.max_sequence_blocks > d.n_blocks) {
+    return fail(EMEL_INVALID_ARGUMENT, "plan: sequences of up to %u blocks in a KV cache of %u", d.max_sequence_blocks,
+                d.n_blocks);
+  }
+  if (emel_kv_bytes(d.n_kv_layers, d.n_blocks, d.n_kv_heads, d.head_dim, d.kv_type) == 0) {
+    return fail(EMEL_INVALID_ARGUMENT, "plan: a KV cache of %u layers, %u blocks, %u heads of %u is too large",
+                d.n_kv_layers, d.n_blocks, d.n_kv_heads, d.head_dim);
   }
   return EMEL_OK;
 }
@@ -431,6 +450,22 @@ emel_status check_sequence(const emel_plan& plan, const emel_batch& batch, uint3
       return fail(EMEL_OUT_OF_BOUNDS, "batch: sequence %u position %u needs block %u, which is not in its table",
                   sequence, last, b);
     }
+  }
+  if (plan.desc.n_kv_layers != 0 && last / EMEL_KV_BLOCK >= plan.desc.max_sequence_blocks) {
+    return fail(EMEL_OUT_OF_BOUNDS,
+                "batch: sequence %u has position %u, the plan's sequences have at most %u blocks of 16 tokens", sequence,
+                last, plan.desc.max_sequence_blocks);
+  }
+  return EMEL_OK;
+}
+
+emel_status check_memory(const char* what, const void* memory, uint64_t n_bytes, uint64_t needed) {
+  if (memory == nullptr || n_bytes < needed) {
+    return fail(EMEL_OUT_OF_BOUNDS, "batch: %s of %llu bytes; the plan needs %llu", what,
+                static_cast<Size>(memory == nullptr ? 0 : n_bytes), static_cast<Size>(needed));
+  }
+  if (reinterpret_cast<uintptr_t>(memory) % kCacheLine != 0) {
+    return fail(EMEL_OUT_OF_BOUNDS, "batch: the %s begins at no multiple of 64 bytes", what);
   }
   return EMEL_OK;
 }
@@ -471,7 +506,7 @@ emel_status check_tokens(const emel_plan& plan, const emel_batch& batch) {
                   static_cast<Size>(plan.n_positions));
     }
     const bool starts = i == 0 || batch.sequences[i - 1] != sequence;
-    if (!starts && batch.positions[i - 1] + 1 != position) {
+    if (!starts && (position == 0 || batch.positions[i - 1] != position - 1)) {
       return fail(EMEL_INVALID_ARGUMENT, "batch: token %u has position %d after %d", i, position,
                   batch.positions[i - 1]);
     }
@@ -501,6 +536,11 @@ uint64_t positions_of(const emel_plan& plan) {
   return least;
 }
 
+uint64_t weight_alignment(const emel_weight& weight) {
+  if (weight.packed != 0) return kCacheLine;
+  return weight.type == EMEL_TYPE_F64 ? 8 : 4;
+}
+
 emel_status verify_plan(const emel_plan& plan) {
   const emel_plan_desc& d = plan.desc;
   if (d.max_tokens == 0 || d.max_tokens > kMaxBatch || d.max_outputs == 0 || d.max_outputs > d.max_tokens ||
@@ -510,13 +550,9 @@ emel_status verify_plan(const emel_plan& plan) {
                 "most tokens",
                 d.max_tokens, d.max_outputs, d.max_sequences, d.n_vocab);
   }
-  if (d.n_kv_layers != 0 && (d.n_blocks == 0 || d.n_kv_heads == 0 || d.head_dim == 0 || d.head_dim > kMaxHeadDim)) {
-    return fail(EMEL_INVALID_ARGUMENT, "plan: KV cache of %u blocks, %u heads of %u (at most %u)", d.n_blocks,
-                d.n_kv_heads, d.head_dim, kMaxHeadDim);
-  }
-  if (d.n_kv_layers != 0 && emel_kv_bytes(d.n_kv_layers, d.n_blocks, d.n_kv_heads, d.head_dim) == 0) {
-    return fail(EMEL_INVALID_ARGUMENT, "plan: a KV cache of %u layers, %u blocks, %u heads of %u is too large",
-                d.n_kv_layers, d.n_blocks, d.n_kv_heads, d.head_dim);
+  if (d.n_kv_layers != 0) {
+    const emel_status status = check_cache(d);
+    if (status != EMEL_OK) return status;
   }
   if (d.n_state_layers != 0 && emel_state_bytes(d.n_state_layers, d.state_width, d.n_slots) == 0) {
     return fail(EMEL_INVALID_ARGUMENT, "plan: a state of %u layers, %u values, %u slots is empty or too large",
@@ -544,15 +580,10 @@ emel_status verify_batch(const emel_plan& plan, const emel_batch& batch) {
     return fail(EMEL_INVALID_ARGUMENT, "batch: %u tokens, %u outputs, %u sequences; the plan holds %u, %u, %u",
                 batch.n_tokens, batch.n_outputs, batch.n_sequences, d.max_tokens, d.max_outputs, d.max_sequences);
   }
-  const uint64_t kv_bytes = emel_kv_bytes(d.n_kv_layers, d.n_blocks, d.n_kv_heads, d.head_dim);
-  if (batch.arena == nullptr || batch.arena_bytes < d.arena_bytes || batch.kv_bytes < kv_bytes ||
-      (batch.kv == nullptr && kv_bytes != 0) || reinterpret_cast<uintptr_t>(batch.arena) % kCacheLine != 0 ||
-      reinterpret_cast<uintptr_t>(batch.kv) % kCacheLine != 0) {
-    return fail(EMEL_OUT_OF_BOUNDS, "batch: arena of %llu and KV cache of %llu bytes; the plan needs %llu and %llu, "
-                "aligned to 64",
-                static_cast<Size>(batch.arena_bytes), static_cast<Size>(batch.kv_bytes),
-                static_cast<Size>(d.arena_bytes), static_cast<Size>(kv_bytes));
-  }
+  const uint64_t kv_bytes = emel_kv_bytes(d.n_kv_layers, d.n_blocks, d.n_kv_heads, d.head_dim, d.kv_type);
+  emel_status status = check_memory("arena", batch.arena, batch.arena_bytes, d.arena_bytes);
+  if (status == EMEL_OK && kv_bytes != 0) status = check_memory("KV cache", batch.kv, batch.kv_bytes, kv_bytes);
+  if (status != EMEL_OK) return status;
   if (batch.tokens == nullptr || batch.positions == nullptr || batch.sequences == nullptr ||
       batch.block_table == nullptr || batch.bad_layer == nullptr ||
       (batch.n_outputs != 0 && (batch.output_rows == nullptr || batch.logits == nullptr || batch.argmax == nullptr))) {
@@ -565,7 +596,7 @@ emel_status verify_batch(const emel_plan& plan, const emel_batch& batch) {
                   batch.n_tokens);
     }
   }
-  const emel_status status = check_state(plan, batch);
+  status = check_state(plan, batch);
   return status == EMEL_OK ? check_tokens(plan, batch) : status;
 }
 

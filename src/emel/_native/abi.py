@@ -159,6 +159,8 @@ class PlanDesc(Structure):
         ("state_width", c_uint32),
         ("n_slots", c_uint32),
         ("output_width", c_uint32),
+        ("kv_type", c_uint32),
+        ("max_sequence_blocks", c_uint32),
         ("reserved", c_uint32),
     )
 
@@ -290,7 +292,7 @@ PROTOTYPES: Mapping[str, Prototype] = {
     "emel_pack_size": (c_int32, (c_uint32, c_uint64, c_uint64, POINTER(c_uint64))),
     "emel_pack": (c_int32, (c_void_p, POINTER(PackJob), c_uint64)),
     "emel_quantized_bytes": (c_uint64, (c_uint64,)),
-    "emel_kv_bytes": (c_uint64, (c_uint64, c_uint64, c_uint64, c_uint64)),
+    "emel_kv_bytes": (c_uint64, (c_uint64, c_uint64, c_uint64, c_uint64, c_uint32)),
     "emel_state_bytes": (c_uint64, (c_uint64, c_uint64, c_uint64)),
     "emel_routing_bytes": (c_uint64, (c_uint64, c_uint64, c_uint64)),
     "emel_attention_scratch": (c_uint64, (c_uint64, c_uint64, c_uint64, c_uint64, c_uint64)),

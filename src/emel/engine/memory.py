@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from emel.graph.capacity import Capacity
+from emel.kernel.sizes import KV_TYPES
 from emel.memory.hybrid import HybridCache
 from emel.memory.kv import KvCache
 from emel.memory.recurrent import RecurrentSlots
@@ -15,6 +16,7 @@ from emel.memory.storage import KvGeometry
 if TYPE_CHECKING:
     from emel.graph.batch import KvBinding, StateBinding
     from emel.model.registry import Parameters
+    from emel.tensor.types import TensorType
 
 USUAL_TOKENS = 1024
 """What a lane is expected to use of its context; more makes lanes compete for blocks."""
@@ -23,7 +25,12 @@ _SHARE_OF_MACHINE = 4  # the blocks take at most a quarter of its memory, but ne
 
 
 def open_memory(
-    parameters: Parameters, *, n_ctx: int, n_rows: int, prefix_bytes: int | None = None
+    parameters: Parameters,
+    *,
+    n_ctx: int,
+    n_rows: int,
+    prefix_bytes: int | None = None,
+    kv_type: TensorType = KV_TYPES[0],
 ) -> KvCache | HybridCache:
     """Blocks for `n_rows` sequences that compete for them, with recurrent states if the model has any.
 
@@ -34,8 +41,9 @@ def open_memory(
         heads=parameters.heads,
         n_ctx=n_ctx,
         max_sequences=n_rows,
-        n_blocks=n_blocks_for(parameters, n_ctx, n_rows),
+        n_blocks=n_blocks_for(parameters, n_ctx, n_rows, kv_type),
         prefix_bytes=prefix_bytes,
+        kv_type=kv_type,
     )
     state_bytes = getattr(parameters, "state_bytes", 0)
     if not state_bytes:
@@ -47,14 +55,14 @@ def open_memory(
         raise
 
 
-def n_blocks_for(parameters: Parameters, n_ctx: int, n_rows: int) -> int:
+def n_blocks_for(parameters: Parameters, n_ctx: int, n_rows: int, kv_type: TensorType = KV_TYPES[0]) -> int:
     """Blocks for one sequence of full length and `n_rows` - 1 of usual length, within a share of the machine's memory.
 
     A prefix that is kept, and a sequence longer than usual, take what others leave; when they do not leave enough, the
     last one that came waits (emel.text.wavefront).
     """
     full, usual = blocks_for(n_ctx), blocks_for(min(n_ctx, USUAL_TOKENS))
-    geometry = KvGeometry(parameters.n_kv_layers, parameters.heads.n_kv_heads, parameters.heads.head_dim)
+    geometry = KvGeometry(parameters.n_kv_layers, parameters.heads.n_kv_heads, parameters.heads.head_dim, kv_type)
     n_affordable = machine_bytes() // _SHARE_OF_MACHINE // geometry.bytes_per_block
     return max(full + 1, min(full + (n_rows - 1) * usual, n_affordable))
 
@@ -77,5 +85,13 @@ def bindings(memory: KvCache | HybridCache) -> tuple[KvBinding, StateBinding | N
 
 def capacity_for(memory: KvCache | HybridCache, *, max_tokens: int, max_outputs: int, n_rows: int) -> Capacity:
     """How large the plan of a session is."""
-    n_slots = memory.slots.n_slots if isinstance(memory, HybridCache) else 0
-    return Capacity(max_tokens, max_outputs, n_rows, memory.n_blocks, n_slots)
+    kv = memory.kv if isinstance(memory, HybridCache) else memory
+    return Capacity(
+        max_tokens,
+        max_outputs,
+        n_rows,
+        kv.n_blocks,
+        n_slots=memory.slots.n_slots if isinstance(memory, HybridCache) else 0,
+        sequence_blocks=min(kv.stride, kv.n_blocks),
+        kv_type=kv.geometry.kv_type,
+    )

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 from emel._native import abi
 from emel.graph.errors import GraphError
 from emel.kernel.buffers import Memory, address_of, int32_array
+from emel.kernel.sizes import KV_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from emel.graph.capacity import Capacity
+    from emel.tensor.types import TensorType
 
 
 class Outputs(Enum):
@@ -43,6 +45,7 @@ class KvBinding:
     table_address: int
     n_rows: int
     stride: int
+    kv_type: TensorType = KV_TYPES[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,10 @@ class Batch:
     def __init__(self, capacity: Capacity, n_vocab: int, kv: KvBinding, state: StateBinding | None = None) -> None:
         if kv.n_rows < capacity.max_sequences:
             raise GraphError(f"the block table has {kv.n_rows} rows, {capacity.max_sequences} sequences need as many")
+        if kv.kv_type is not capacity.kv_type:
+            raise GraphError(
+                f"the KV cache holds {kv.kv_type.name}, the plan reads {capacity.kv_type.name}: give both one kv_type"
+            )
         if state is not None and state.n_rows < capacity.max_sequences:
             raise GraphError(f"there are {state.n_rows} slots, {capacity.max_sequences} sequences need as many")
         self.capacity = capacity

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Protocol
 from emel.graph.errors import GraphError
 from emel.graph.ops import Attention, Form, Rows
 from emel.kernel import sizes
+from emel.kernel.sizes import KV_TYPES
 
 if TYPE_CHECKING:
     from emel.graph.ops import Graph
+    from emel.tensor.types import TensorType
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """Limits of a plan: tokens and output rows of a batch, rows of the block table, blocks of the KV cache.
 
-    `n_slots`: those of the recurrent state, for a graph that has one.
+    `n_slots`: those of the recurrent state, for a graph that has one. `sequence_blocks`: blocks of the longest
+    sequence (0: all of them), which size the scratch of attention. `kv_type`: what the cache's numbers are.
     """
 
     max_tokens: int
@@ -25,6 +28,8 @@ class Capacity:
     max_sequences: int
     n_blocks: int
     n_slots: int = 0
+    sequence_blocks: int = 0
+    kv_type: TensorType = KV_TYPES[0]
 
     def __post_init__(self) -> None:
         for name in ("max_tokens", "max_outputs", "max_sequences", "n_blocks"):
@@ -33,8 +38,20 @@ class Capacity:
                 raise GraphError(f"{name} is {value}: 1 to {2**31 - 1} are allowed")
         if not 0 <= self.n_slots < 2**31:
             raise GraphError(f"n_slots is {self.n_slots}: 0 to {2**31 - 1} are allowed")
+        if not 0 <= self.sequence_blocks <= self.n_blocks:
+            raise GraphError(
+                f"sequence_blocks is {self.sequence_blocks}: 0 to {self.n_blocks}, the blocks of the cache, are allowed"
+            )
+        if self.kv_type not in KV_TYPES:
+            known = " or ".join(each.name for each in KV_TYPES)
+            raise GraphError(f"kv_type is {self.kv_type.name}: a KV cache holds {known}")
         if self.max_outputs > self.max_tokens:
             raise GraphError(f"max_outputs is {self.max_outputs}: a batch of {self.max_tokens} tokens has no more")
+
+    @property
+    def max_sequence_blocks(self) -> int:
+        """Blocks of the longest sequence."""
+        return self.sequence_blocks or self.n_blocks
 
     def rows(self, rows: Rows) -> int:
         """The most rows a value can have."""
@@ -48,6 +65,8 @@ class Capacity:
             and self.max_sequences >= other.max_sequences
             and self.n_blocks == other.n_blocks
             and self.n_slots == other.n_slots
+            and self.max_sequence_blocks >= other.max_sequence_blocks
+            and self.kv_type is other.kv_type
         )
 
 
@@ -83,7 +102,7 @@ def value_bytes(graph: Graph, capacity: Capacity, native: Sizes = NATIVE_SIZES) 
                 assert isinstance(operation, Attention)  # the only operation with scratch
                 heads = operation.heads
                 n_bytes[value.index] = native.attention_scratch_bytes(
-                    capacity.max_tokens, heads.n_heads, heads.n_kv_heads, heads.head_dim, capacity.n_blocks
+                    capacity.max_tokens, heads.n_heads, heads.n_kv_heads, heads.head_dim, capacity.max_sequence_blocks
                 )
             else:
                 n_bytes[value.index] = n_rows * value.width * 4

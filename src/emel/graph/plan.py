@@ -67,6 +67,8 @@ class Plan:
             n_state_layers=graph.n_state_layers,
             state_width=graph.state_width,
             n_slots=capacity.n_slots,
+            kv_type=capacity.kv_type,
+            max_sequence_blocks=capacity.max_sequence_blocks,
             output_width=graph.output_width,
         )
         handle = ctypes.c_void_p()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
 
 from emel._native import LIBRARY, check
 from emel._native import abi as _abi  # declares the prototypes
-
-if TYPE_CHECKING:
-    from emel.tensor.types import TensorType
+from emel.tensor.types import TensorType
 
 KV_BLOCK = _abi.KV_BLOCK
 ALIGNMENT = _abi.ALIGNMENT
+KV_PART = 32
+"""Numbers of a head that share a scale in a KV cache of Q8_0."""
+KV_TYPES = (TensorType.F16, TensorType.Q8_0)
+"""What the numbers of a KV cache can be; the first is the default."""
 
 
 def aligned(n_bytes: int) -> int:
@@ -32,10 +33,12 @@ def quantized_bytes(width: int) -> int:
     return _positive(LIBRARY.emel_quantized_bytes(width), f"a quantised activation of {width} values")
 
 
-def kv_bytes(n_kv_layers: int, n_blocks: int, n_kv_heads: int, head_dim: int) -> int:
-    """Bytes of a KV cache of `n_blocks` blocks of 16 tokens."""
-    what = f"a KV cache of {n_kv_layers} layers, {n_blocks} blocks, {n_kv_heads} heads of {head_dim}"
-    return _positive(LIBRARY.emel_kv_bytes(n_kv_layers, n_blocks, n_kv_heads, head_dim), what)
+def kv_bytes(
+    n_kv_layers: int, n_blocks: int, n_kv_heads: int, head_dim: int, kv_type: TensorType = TensorType.F16
+) -> int:
+    """Bytes of a KV cache of `n_blocks` blocks of 16 tokens, its numbers of one of KV_TYPES."""
+    what = f"a KV cache of {n_kv_layers} layers, {n_blocks} blocks, {n_kv_heads} heads of {head_dim}, {kv_type.name}"
+    return _positive(LIBRARY.emel_kv_bytes(n_kv_layers, n_blocks, n_kv_heads, head_dim, kv_type), what)
 
 
 def state_bytes(n_state_layers: int, state_width: int, n_slots: int) -> int:
@@ -51,7 +54,7 @@ def routing_bytes(n_rows: int, k: int, n_experts: int) -> int:
 
 
 def attention_scratch_bytes(max_tokens: int, n_heads: int, n_kv_heads: int, head_dim: int, n_blocks: int) -> int:
-    """Bytes of scratch one ATTENTION needs for batches of up to `max_tokens` tokens."""
+    """Bytes of scratch one ATTENTION needs for batches of up to `max_tokens` tokens, sequences of `n_blocks` blocks."""
     what = f"attention scratch for {max_tokens} tokens, {n_heads}/{n_kv_heads} heads of {head_dim}, {n_blocks} blocks"
     return _positive(LIBRARY.emel_attention_scratch(max_tokens, n_heads, n_kv_heads, head_dim, n_blocks), what)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emel.graph.batch import KvBinding
-from emel.kernel.sizes import KV_BLOCK
+from emel.kernel.sizes import KV_BLOCK, KV_TYPES
 from emel.memory.blocks import BlockPool
 from emel.memory.errors import CacheError, CacheFullError
 from emel.memory.prefix import PrefixCounters, PrefixStore, StoredBlock, full_block_ids
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from emel.graph.ops import Heads
+    from emel.tensor.types import TensorType
 
 __all__ = ["KvCache", "blocks_for"]
 
@@ -41,8 +42,8 @@ class KvCache:
     """Room for `max_sequences` sequences of up to `n_ctx` tokens each, in `n_blocks` shared blocks.
 
     `n_blocks` defaults to what all of them need at full length; fewer make sequences compete. `prefix_bytes` bounds
-    what published blocks of no open sequence may take (None: all that is free). Memory is touched only as far as it
-    is used. ValueError for sizes the native library cannot hold.
+    what published blocks of no open sequence may take (None: all that is free). `kv_type`: what its numbers are.
+    Memory is touched only as far as it is used. ValueError for sizes the native library cannot hold.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class KvCache:
         max_sequences: int = 1,
         n_blocks: int | None = None,
         prefix_bytes: int | None = None,
+        kv_type: TensorType = KV_TYPES[0],
     ) -> None:
         if n_ctx < 1 or max_sequences < 1:
             raise CacheError(f"a cache of {max_sequences} sequences of {n_ctx} tokens holds nothing: 1 and 1 at least")
@@ -61,7 +63,7 @@ class KvCache:
         self.max_sequences = max_sequences
         self.stride = blocks_for(n_ctx)
         self.pool = BlockPool(max_sequences * self.stride if n_blocks is None else n_blocks)
-        self.geometry = KvGeometry(n_kv_layers, heads.n_kv_heads, heads.head_dim)
+        self.geometry = KvGeometry(n_kv_layers, heads.n_kv_heads, heads.head_dim, kv_type)
         self.storage = KvStorage(self.geometry, self.pool.n_blocks)
         self.prefixes = PrefixStore(
             self.pool, None if prefix_bytes is None else prefix_bytes // self.geometry.bytes_per_block
@@ -82,7 +84,14 @@ class KvCache:
     @property
     def binding(self) -> KvBinding:
         """What batches point at; valid until `close`."""
-        return KvBinding(self.storage.address, self.n_bytes, self._table.address, self.max_sequences, self.stride)
+        return KvBinding(
+            self.storage.address,
+            self.n_bytes,
+            self._table.address,
+            self.max_sequences,
+            self.stride,
+            self.geometry.kv_type,
+        )
 
     @property
     def counters(self) -> PrefixCounters:

@@ -42,7 +42,6 @@ MAGIC = b"EMELSEQ\0"
 FORMAT = 1
 HASH_BYTES = 32
 _HEADER = struct.Struct(f"<8sII{HASH_BYTES}sIIIIIQ")
-_TYPE_F16 = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ def restore_sequence(cache: KvCache, path: str | os.PathLike[str], origin: Origi
 
 def _header(cache: KvCache, n_tokens: int, origin: Origin) -> bytes:
     g = cache.geometry
-    layout = (g.n_kv_layers, g.n_kv_heads, g.head_dim, KV_BLOCK, _TYPE_F16)
+    layout = (g.n_kv_layers, g.n_kv_heads, g.head_dim, KV_BLOCK, g.kv_type)
     return _HEADER.pack(MAGIC, FORMAT, origin.numerics_version, origin.model_hash, *layout, n_tokens)
 
 
@@ -151,7 +150,7 @@ def _check_header(cache: KvCache, file: BinaryIO, path: str | os.PathLike[str], 
             path, f"numerics version {numerics} computed it, this is {origin.numerics_version}: compute it again"
         )
     g = cache.geometry
-    expected = [g.n_kv_layers, g.n_kv_heads, g.head_dim, KV_BLOCK, _TYPE_F16]
+    expected = [g.n_kv_layers, g.n_kv_heads, g.head_dim, KV_BLOCK, int(g.kv_type)]
     if layout != expected:
         raise _refused(path, f"its layout (layers, heads, head size, block, type) is {layout}, the cache's {expected}")
     n_bytes = _HEADER.size + 4 * n_tokens + blocks_for(n_tokens) * g.bytes_per_block + HASH_BYTES

@@ -1,21 +1,25 @@
-"""The bytes of a KV cache: per layer, per block, per head the keys (head_dim, 16), then the values (16, head_dim).
+"""The bytes of a KV cache: per layer, per block, per head the keys of 16 tokens, then their values.
 
-A layer's blocks are adjacent, so one block of all layers is `n_kv_layers` pieces of `block_bytes`. float16; a head's
-keys are padded to 64 bytes, a token's values to 16 numbers (KvLayout in native/src/kernels/layout.h).
+A layer's blocks are adjacent, so one block of all layers is `n_kv_layers` pieces of `block_bytes`. F16: keys
+(head_dim, 16), padded to 64 bytes, values (16, head_dim padded to 16), float16. Q8_0: keys as 16 rows of a packed Q8_0
+matrix, float16 scales of the values (parts of 32 numbers, 16), padded to 64 bytes, values as int8 (KvLayout in
+native/src/kernels/layout.h).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from emel.kernel.buffers import Memory
-from emel.kernel.sizes import ALIGNMENT, KV_BLOCK, kv_bytes
+from emel.kernel.sizes import KV_BLOCK, KV_PART, KV_TYPES, aligned, kv_bytes
+from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 _F16 = 2  # bytes
+_UNIT = 64 + 2 * KV_PART * KV_BLOCK  # bytes of two parts of 16 packed Q8_0 rows, their scales before them
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +30,39 @@ class KvGeometry:
     n_kv_heads: int
     head_dim: int
 
+    kv_type: TensorType = KV_TYPES[0]
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether numbers have scales."""
+        return self.kv_type is TensorType.Q8_0
+
+    @property
+    def n_parts(self) -> int:
+        """Parts of a head that have a scale each, where numbers have scales."""
+        return -(-self.head_dim // KV_PART)
+
     @property
     def values_at(self) -> int:
-        """Bytes of a head's keys, after which its values begin."""
-        return -(-self.head_dim * KV_BLOCK * _F16 // ALIGNMENT) * ALIGNMENT
+        """Bytes of a head's keys, after which its values begin, or their scales."""
+        if self.is_quantized:
+            return -(-self.n_parts // 2) * _UNIT
+        return aligned(self.head_dim * KV_BLOCK * _F16)
+
+    @property
+    def scale_bytes(self) -> int:
+        """Bytes of the scales of a head's values."""
+        return aligned(self.n_parts * KV_BLOCK * _F16) if self.is_quantized else 0
 
     @property
     def value_bytes(self) -> int:
-        """Bytes of one token's values of a head."""
-        return -(-self.head_dim // 16) * 16 * _F16
+        """Bytes of one token's values of a head, without scales."""
+        return -(-self.head_dim // 16) * 16 * (1 if self.is_quantized else _F16)
 
     @property
     def head_bytes(self) -> int:
         """Bytes of a head in a block of one layer."""
-        return self.values_at + self.value_bytes * KV_BLOCK
+        return self.values_at + self.scale_bytes + self.value_bytes * KV_BLOCK
 
     @property
     def block_bytes(self) -> int:
@@ -60,7 +83,8 @@ class KvStorage:
     def __init__(self, geometry: KvGeometry, n_blocks: int) -> None:
         self.geometry = geometry
         self.n_blocks = n_blocks
-        self._memory = Memory(kv_bytes(geometry.n_kv_layers, n_blocks, geometry.n_kv_heads, geometry.head_dim))
+        g = geometry
+        self._memory = Memory(kv_bytes(g.n_kv_layers, n_blocks, g.n_kv_heads, g.head_dim, g.kv_type))
         self._view = self._memory.view()
 
     @property
@@ -95,21 +119,34 @@ class KvStorage:
 
     def forget_slots(self, block: int, n_kept: int) -> None:
         """Zeroes what lies in a block behind its first `n_kept` tokens: another sequence may have left it there."""
-        geometry = self.geometry
-        empty_keys = memoryview(bytes(_F16 * geometry.head_dim)).cast("H")
-        empty_values = bytes(geometry.value_bytes * (KV_BLOCK - n_kept))
         for piece in self.pieces([block]):
-            for head in range(0, geometry.block_bytes, geometry.head_bytes):
-                keys = piece[head : head + geometry.head_dim * KV_BLOCK * _F16].cast("H")
-                for slot in range(n_kept, KV_BLOCK):
-                    keys[slot::KV_BLOCK] = empty_keys
-                end = head + geometry.head_bytes
-                piece[end - len(empty_values) : end] = empty_values
+            for head in range(0, self.geometry.block_bytes, self.geometry.head_bytes):
+                self._forget_head(piece[head : head + self.geometry.head_bytes], n_kept)
+
+    def _forget_head(self, head: memoryview[int], n_kept: int) -> None:
+        g = self.geometry
+        values = g.values_at + g.scale_bytes + g.value_bytes * n_kept
+        head[values:] = bytes(len(head) - values)
+        if not g.is_quantized:
+            _forget_columns(head[: g.head_dim * KV_BLOCK * _F16], "H", n_kept)
+            return
+        for unit in range(0, g.values_at, _UNIT):
+            _forget_columns(head[unit : unit + 64], "H", n_kept)
+            _forget_columns(head[unit + 64 : unit + _UNIT], "I", n_kept)
+        _forget_columns(head[g.values_at : g.values_at + g.n_parts * KV_BLOCK * _F16], "H", n_kept)
 
     def close(self) -> None:
         """Gives the memory back; harmless when repeated."""
         self._view.release()
         self._memory.close()
+
+
+def _forget_columns(rows: memoryview[int], code: Literal["H", "I"], n_kept: int) -> None:
+    """Zeroes the columns behind the first `n_kept` of rows of 16 numbers."""
+    numbers = rows.cast(code)
+    empty = memoryview(bytes(rows.nbytes // KV_BLOCK)).cast(code)
+    for slot in range(n_kept, KV_BLOCK):
+        numbers[slot::KV_BLOCK] = empty
 
 
 def _runs(blocks: Sequence[int]) -> Iterator[tuple[int, int]]:

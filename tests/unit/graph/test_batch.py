@@ -7,6 +7,7 @@ import pytest
 
 from emel.graph.batch import Batch, KvBinding, Outputs, StateBinding
 from emel.graph.errors import GraphError
+from emel.tensor.types import TensorType
 from unit.graph.conftest import CAPACITY
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ def filled(batch: Batch) -> tuple[list[int], list[int], list[int], list[int]]:
         batch.sequences[:n].tolist(),
         batch.output_rows[:m].tolist(),
     )
+
+
+def test_batch_refuses_a_cache_of_another_type() -> None:
+    binding = KvBinding(64, 64, 64, CAPACITY.max_sequences, 1, TensorType.Q8_0)
+    with pytest.raises(GraphError, match="the KV cache holds Q8_0, the plan reads F16: give both one kv_type"):
+        Batch(CAPACITY, 8, binding)
 
 
 def test_batch_adds_chunks_of_several_sequences(batch: Batch) -> None:

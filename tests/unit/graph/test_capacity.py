@@ -8,6 +8,7 @@ from emel.graph.capacity import Capacity, value_bytes
 from emel.graph.errors import GraphError
 from emel.graph.fuse import fuse
 from emel.graph.ops import Form, Rows
+from emel.tensor.types import TensorType
 from unit.graph.interpreters import FakeSizes
 from unit.graph.tiny import Tiny
 
@@ -43,6 +44,33 @@ def test_capacity_holds_smaller_batches_on_the_same_cache() -> None:
         Capacity(8, 2, 3, 4, 1),
     ):
         assert not CAPACITY.holds(larger)
+
+
+def test_capacity_refuses_sequences_of_more_blocks_than_there_are() -> None:
+    assert replace(CAPACITY, sequence_blocks=4).max_sequence_blocks == CAPACITY.max_sequence_blocks == 4
+    assert replace(CAPACITY, sequence_blocks=1).max_sequence_blocks == 1
+    for value in (-1, 5):
+        with pytest.raises(GraphError, match=f"sequence_blocks is {value}: 0 to 4, the blocks of the cache"):
+            replace(CAPACITY, sequence_blocks=value)
+
+
+def test_capacity_refuses_a_type_no_cache_holds() -> None:
+    with pytest.raises(GraphError, match="kv_type is Q4_0: a KV cache holds F16 or Q8_0"):
+        replace(CAPACITY, kv_type=TensorType.Q4_0)
+
+
+def test_capacity_holds_nothing_for_another_cache() -> None:
+    assert CAPACITY.holds(replace(CAPACITY, sequence_blocks=2))
+    assert not replace(CAPACITY, sequence_blocks=2).holds(CAPACITY)
+    assert not CAPACITY.holds(replace(CAPACITY, kv_type=TensorType.Q8_0))
+
+
+def test_scratch_follows_the_longest_sequence() -> None:
+    graph = fuse(Tiny().build())
+    scratch = [v.index for op in graph.operations for v in op.outputs() if v.form is Form.SCRATCH]
+    wide = value_bytes(graph, replace(CAPACITY, n_blocks=400))
+    for index in scratch:
+        assert value_bytes(graph, replace(CAPACITY, n_blocks=400, sequence_blocks=20))[index] < wide[index]
 
 
 def test_value_bytes_follow_rows_and_form() -> None:

@@ -13,6 +13,7 @@ from emel.graph.ops import Heads
 from emel.kernel.sizes import kv_bytes
 from emel.memory.errors import CacheError, CacheFullError
 from emel.memory.kv import KvCache, blocks_for
+from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +42,14 @@ def row(cache: KvCache, sequence: int) -> list[int]:
 @pytest.mark.parametrize(("n_tokens", "n_blocks"), [(0, 0), (1, 1), (16, 1), (17, 2), (64, 4)])
 def test_blocks_hold_sixteen_tokens(n_tokens: int, n_blocks: int) -> None:
     assert blocks_for(n_tokens) == n_blocks
+
+
+def test_cache_of_q8_is_smaller_and_says_what_it_holds() -> None:
+    cache = KvCache(n_kv_layers=1, heads=HEADS, n_ctx=100, kv_type=TensorType.Q8_0)
+    assert cache.binding.kv_type is cache.geometry.kv_type is TensorType.Q8_0
+    assert cache.n_bytes == kv_bytes(1, 7, 1, 32, TensorType.Q8_0) < kv_bytes(1, 7, 1, 32)
+    cache.close()
+    assert make().binding.kv_type is TensorType.F16
 
 
 def test_cache_is_sized_by_the_context_cap() -> None:
