@@ -113,6 +113,32 @@ EMEL_API emel_status emel_trie_encode_words(const emel_trie* trie, const uint8_t
                                             const uint64_t* word_ends, uint64_t n_words, int32_t unknown, int32_t* ids,
                                             uint64_t capacity, uint64_t* n_ids);
 
+/* Unigram (native/src/text/unigram.h). scores: (n_tokens,). charsmap: SentencePiece's precompiled one, or nothing.
+ * unknown: the token of characters in a row that have none, unless every byte has a token; below 0: they are left out. */
+enum {
+  EMEL_UNIGRAM_ADD_SPACE = 1,
+  EMEL_UNIGRAM_REMOVE_EXTRA_SPACES = 2
+};
+typedef struct emel_unigram emel_unigram;
+typedef struct emel_unigram_desc {
+  const emel_trie* trie; /* must outlive it */
+  const float* scores;
+  const uint8_t* charsmap;
+  uint64_t charsmap_bytes;
+  int32_t unknown;
+  uint32_t flags;
+} emel_unigram_desc;
+
+EMEL_API emel_status emel_unigram_create(const emel_unigram_desc* desc, emel_unigram** out);
+EMEL_API void emel_unigram_destroy(emel_unigram* unigram);
+/* Encodes a text with its spaces. Where capacity is too small, n_ids is set to what is enough, and ids are not written. */
+EMEL_API emel_status emel_unigram_encode(const emel_unigram* unigram, const uint8_t* text, uint64_t n_bytes,
+                                         int32_t* ids, uint64_t capacity, uint64_t* n_ids);
+
+/* PLaMo-2 (native/src/text/plamo2.cc). scores: (n_tokens,). Needs capacity >= n_bytes. */
+EMEL_API emel_status emel_plamo2_encode(const emel_trie* trie, const float* scores, const uint8_t* text,
+                                        uint64_t n_bytes, int32_t* ids, uint64_t capacity, uint64_t* n_ids);
+
 /* ---- arrays of strings --------------------------------------------------------------------- */
 
 /* Walks count strings in data. On success consumed is their size in bytes and offsets (unless NULL) gets count + 1

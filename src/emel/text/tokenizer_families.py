@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 from emel._native import vocab as native
 from emel.text.pretokenizer_patterns import pre_tokenizer
 from emel.text.tokenizer_bpe import BpeEncoder
+from emel.text.tokenizer_plamo2 import Plamo2Encoder
+from emel.text.tokenizer_rwkv import RwkvEncoder
 from emel.text.tokenizer_spm import SpmEncoder
+from emel.text.tokenizer_unigram import UnigramEncoder
 from emel.text.tokenizer_wordpiece import WordPieceEncoder
 
 if TYPE_CHECKING:
@@ -92,9 +95,46 @@ def _read_wordpiece(metadata: Metadata) -> Family:
     return Family(make, native.SPELLING_SPACE_MARK, add_bos=True, add_sep=True, add_space=True, texts=texts)
 
 
+def _read_unigram(metadata: Metadata) -> Family:
+    scores = metadata.get_floats("tokenizer.ggml.scores")
+    charsmap = metadata.get_ints("tokenizer.ggml.precompiled_charsmap", None)
+    add_space = metadata.get_bool("tokenizer.ggml.add_space_prefix", False)
+    remove_extra = metadata.get_bool("tokenizer.ggml.remove_extra_whitespaces", False)
+
+    def make(vocabulary: Vocabulary, unknown: int | None) -> UnigramEncoder:
+        return UnigramEncoder(
+            vocabulary,
+            scores,
+            charsmap.tobytes() if charsmap is not None else b"",
+            add_space=add_space,
+            remove_extra_spaces=remove_extra,
+            unknown=unknown,
+        )
+
+    texts = {"eos": "</s>", "unknown": "<unk>"}
+    return Family(make, native.SPELLING_SPACE_MARK, add_eos=True, add_space=add_space, texts=texts)
+
+
+def _read_rwkv(_metadata: Metadata) -> Family:
+    return Family(RwkvEncoder, native.SPELLING_ESCAPED)
+
+
+def _read_plamo2(metadata: Metadata) -> Family:
+    scores = metadata.get_floats("tokenizer.ggml.scores")
+
+    def make(vocabulary: Vocabulary, _unknown: int | None) -> Plamo2Encoder:
+        return Plamo2Encoder(vocabulary, scores)
+
+    texts = {"bos": "<|plamo:bos|>", "eos": "<|plamo:eos|>"}
+    return Family(make, native.SPELLING_PLAIN, texts=texts)
+
+
 _READERS: dict[str, Callable[[Metadata], Family]] = {
     "gpt2": _read_bpe,
     "gemma4": _read_bpe,
     "llama": _read_spm,
     "bert": _read_wordpiece,
+    "t5": _read_unigram,
+    "rwkv": _read_rwkv,
+    "plamo2": _read_plamo2,
 }
