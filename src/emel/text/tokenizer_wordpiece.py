@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _WORD_MARK = "\u2581"
 _MAX_CHARACTERS = 100  # a longer word is unknown (max_input_chars_per_word)
-_TOO_LONG = "\0"  # begins no token: normalising drops it
+_UNKNOWN = "\0"  # begins no token: normalising drops it
 _PIECES = (0, native.TOKEN_NORMAL, native.TOKEN_USER_DEFINED, native.TOKEN_UNUSED)
 # The blocks of CJK ideographs, with the gap of the original.
 _IDEOGRAPHS = (
@@ -49,7 +49,7 @@ class WordPieceEncoder:
     def encode(self, text: str, *, is_first: bool) -> list[int]:
         """Ids of an ordinary text; is_first makes no difference to WordPiece."""
         del is_first
-        words = [_WORD_MARK + (each if len(each) <= _MAX_CHARACTERS else _TOO_LONG) for each in self.words_of(text)]
+        words = [_WORD_MARK + (_UNKNOWN if _is_unknown(each) else each) for each in self.words_of(text)]
         return self._pieces.encode_words("".join(words).encode(), word_ends(words), self._unknown)
 
     def words_of(self, text: str) -> list[str]:
@@ -81,6 +81,11 @@ class _Separated(dict[int, str]):
         lowered = character.lower() if self._lowercase else character
         is_alone = category[0] == "P" or (character.isascii() and category[0] == "S") or _is_ideograph(ord(character))
         return f" {lowered} " if is_alone else lowered
+
+
+def _is_unknown(word: str) -> bool:
+    """Too long, or with the mark in it, which would begin another word."""
+    return len(word) > _MAX_CHARACTERS or _WORD_MARK in word
 
 
 def _is_ideograph(code_point: int) -> bool:
