@@ -73,6 +73,12 @@ def add_session(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-t", "--threads", type=whole_number(1), metavar="N", help="threads (default: see emel doctor)")
     group.add_argument("--isa", metavar="NAME", help="kernels to use; every choice gives the same bits")
     group.add_argument(
+        "--kv-type",
+        choices=("f16", "q8_0"),
+        metavar="TYPE",
+        help="numbers of keys and values: f16 (default), or q8_0 for half the memory, less exact",
+    )
+    group.add_argument(
         "--override-kv",
         type=metadata_override,
         action="append",

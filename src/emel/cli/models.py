@@ -38,6 +38,7 @@ def open_model(model: str | None, arguments: argparse.Namespace) -> Model:
         n_threads=arguments.threads,
         isa=arguments.isa,
         overrides=dict(arguments.override_kv),
+        kv_type=arguments.kv_type,
     )
 
 

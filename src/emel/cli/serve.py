@@ -126,6 +126,7 @@ def _loads(arguments: argparse.Namespace) -> dict[str, Callable[[], Model]]:
         "n_threads": arguments.threads,
         "isa": arguments.isa,
         "overrides": dict(arguments.override_kv),
+        "kv_type": arguments.kv_type,
         **({} if arguments.parallel is None else {"n_lanes": arguments.parallel}),
     }
     loads: dict[str, Callable[[], Model]] = {}

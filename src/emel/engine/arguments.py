@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from emel.errors import RequestError
+from emel.kernel.sizes import KV_TYPES
 from emel.text.sampling import SamplingError, SamplingParams
 from emel.text.sampling_fields import Number
 from emel.text.sampling_tokens import biases_by_id, with_breakers
@@ -17,6 +18,7 @@ from emel.text.waiting import MAX_PRIORITY
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from emel.tensor.types import TensorType
     from emel.text.tokenizer import Tokenizer
 
 _KEYWORDS = ("cache_prompt", "priority", "constraint", "shown_controls")
@@ -60,6 +62,16 @@ def checked_whole(value: object, name: str) -> int:
         except TypeError:
             pass
     raise RequestError(f"{name} is {_shown(value)}: it must be a whole number")
+
+
+def checked_kv_type(name: object) -> TensorType:
+    """The type of a KV cache's numbers by its name in any case; None is the default."""
+    types = {each.name.lower(): each for each in KV_TYPES}
+    if name is None:
+        return KV_TYPES[0]
+    if isinstance(name, str) and name.lower() in types:
+        return types[name.lower()]
+    raise RequestError(f"kv_type is {_shown(name)}: it must be {' or '.join(map(repr, types))}")
 
 
 def checked_ids(token_ids: object, n_vocab: int) -> list[int]:

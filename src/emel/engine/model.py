@@ -63,6 +63,7 @@ class Model:
         n_lanes: int = DEFAULT_LANES,
         prefix_bytes: int | None = None,
         overrides: Mapping[str, int | float | bool | str] | None = None,
+        kv_type: str | None = None,
     ) -> None:
         self._session: Session | None = Session(
             path,
@@ -72,6 +73,7 @@ class Model:
             n_lanes=n_lanes,
             prefix_bytes=prefix_bytes,
             overrides=overrides,
+            kv_type=kv_type,
         )
         self._template: ChatTemplate | None = None
 
@@ -343,15 +345,16 @@ def load(
     n_lanes: int = DEFAULT_LANES,
     prefix_bytes: int | None = None,
     overrides: Mapping[str, int | float | bool | str] | None = None,
+    kv_type: str | None = None,
 ) -> Model:
     """Loads a GGUF: a path, a built-in name (fetched once), or hf:owner/repo[:quant].
 
     n_ctx: tokens of context (None: up to 4096, 0: all the model has); n_threads: None chooses by the CPUs this process
     may use; isa: a CPU route by name (None: the best; all give the same bits); n_lanes: requests computed at a time, up
     to 256; prefix_bytes: what prefixes of earlier requests may occupy (None: the memory that is free); overrides:
-    metadata by key, in place of or besides the file's. Errors:
-    ModelNotFoundError, ModelFetchError, ModelLoadError (a ValueError), ModelReadError (an OSError), RequestError (a
-    ValueError) for the arguments, MemoryError.
+    metadata by key, in place of or besides the file's; kv_type: what keys and values are kept as, "f16" (None) or
+    "q8_0": half the memory, less exact. Errors: ModelNotFoundError, ModelFetchError, ModelLoadError (a ValueError),
+    ModelReadError (an OSError), RequestError (a ValueError) for the arguments, MemoryError.
     """
     from emel.engine.models import resolve_model
 
@@ -363,4 +366,5 @@ def load(
         n_lanes=n_lanes,
         prefix_bytes=prefix_bytes,
         overrides=overrides,
+        kv_type=kv_type,
     )

@@ -10,7 +10,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from emel.engine.arguments import checked_whole
+from emel.engine.arguments import checked_kv_type, checked_whole
 from emel.engine.embedding import Embedders
 from emel.engine.exclusive import Exclusive
 from emel.engine.failures import as_request_error, load_failures, request_failures
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from emel.gguf import Scalar
     from emel.memory.hybrid import HybridCache
     from emel.memory.kv import KvCache
+    from emel.tensor.types import TensorType
 
 T = TypeVar("T")
 
@@ -70,6 +71,7 @@ class Session:
         n_lanes: int = DEFAULT_LANES,
         prefix_bytes: int | None = None,
         overrides: Mapping[str, Scalar] | None = None,
+        kv_type: str | None = None,
     ) -> None:
         if n_ctx is not None and checked_whole(n_ctx, "n_ctx") < 0:
             raise RequestError(f"n_ctx is {n_ctx}: it must be 0 (all the model has) or more")
@@ -77,6 +79,7 @@ class Session:
             raise RequestError(f"n_lanes is {n_lanes}: 1 to {MAX_LANES} requests can run at a time")
         if prefix_bytes is not None and checked_whole(prefix_bytes, "prefix_bytes") < 0:
             raise RequestError(f"prefix_bytes is {prefix_bytes}: it must be 0 (keep no prefixes) or more")
+        cache_type = checked_kv_type(kv_type)
         with request_failures():
             self.route: Route = choose_route(isa)
             self.threads: ThreadChoice = choose_threads(
@@ -89,7 +92,7 @@ class Session:
         ]
         try:
             with load_failures():
-                self._build(path, n_ctx, prefix_bytes, overrides)
+                self._build(path, n_ctx, prefix_bytes, overrides, cache_type)
         except BaseException:
             self._give_back()
             raise
@@ -105,6 +108,7 @@ class Session:
         n_ctx: int | None,
         prefix_bytes: int | None,
         overrides: Mapping[str, Scalar] | None,
+        kv_type: TensorType,
     ) -> None:
         wanted = DEFAULT_CONTEXT if n_ctx is None else n_ctx or None
         self.model = load_model(path, self.pool, n_ctx=wanted, overrides=overrides)
@@ -113,7 +117,9 @@ class Session:
         self.n_vocab = parameters.n_vocab
         self.n_ctx = context_size(n_ctx, parameters.n_ctx)
         n_rows = self.n_lanes + 1  # one for what is computed between two steps
-        self.memory = open_memory(parameters, n_ctx=self.n_ctx, n_rows=n_rows, prefix_bytes=prefix_bytes)
+        self.memory = open_memory(
+            parameters, n_ctx=self.n_ctx, n_rows=n_rows, prefix_bytes=prefix_bytes, kv_type=kv_type
+        )
         self._opened.append(self.memory)
         self.chunk = min(PREFILL_CHUNK, self.n_ctx)
         max_tokens = max(self.chunk, n_rows)
@@ -135,7 +141,7 @@ class Session:
             route=self.route.name,
             attention="causal",
             outputs="logits of the last token",
-            formats="f16",
+            formats=self.batch.kv.kv_type.name.lower(),
         )
         return WavefrontMachine(
             WaveContext(

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import emel
 from emel.engine.session import DEFAULT_CONTEXT, Session, context_size
 from emel.errors import RequestError
 
@@ -51,3 +52,19 @@ def test_close_is_harmless_when_repeated(tiny_path: Path) -> None:
     with pytest.raises(RequestError, match="this model is closed") as caught:
         session.check_open()
     assert caught.value.hint == "load it again with emel.load; close it after its requests"
+
+
+def test_session_keeps_keys_and_values_as_asked(tiny_path: Path) -> None:
+    """Logits of a Q8_0 cache are others than those of F16, near them, and the same in any chunks."""
+    with emel.Model(tiny_path, n_threads=1) as plain, emel.Model(tiny_path, n_threads=1, kv_type="Q8_0") as small:
+        ids = [5, 9, 2, 7] * 5
+        exact, near = plain.logits(ids), small.logits(ids)
+        assert not (exact == near).all()
+        assert abs(exact - near).max() < 0.05 * abs(exact).max()
+        assert (small.logits(ids, chunk=3) == near).all()
+
+
+@pytest.mark.parametrize("kv_type", ["q4_0", "", 8, b"f16"])
+def test_session_refuses_another_kv_type(kv_type: object, tiny_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"kv_type is .*: it must be 'f16' or 'q8_0'"):
+        Session(tiny_path, kv_type=kv_type)  # type: ignore[arg-type]
