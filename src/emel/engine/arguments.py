@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from emel.tensor.types import TensorType
     from emel.text.tokenizer import Tokenizer
 
-_KEYWORDS = ("cache_prompt", "priority", "constraint", "shown_controls")
+_KEYWORDS = ("cache_prompt", "priority", "constraint", "shown_controls", "digests")
 SAMPLING_FIELDS = frozenset(each.name for each in fields(SamplingParams)) - {"dry_breaker_ids"}
 _WHOLE_FIELDS = [
     each.name
@@ -110,8 +110,9 @@ def checked_request(
 ) -> tuple[SamplingParams, tuple[str, ...], dict[str, Any]]:
     """Sampling parameters, stop strings and the other keywords of a request out of a call's."""
     keywords = {name: given[name] for name in _KEYWORDS if name in given}
-    if not isinstance(keywords.get("cache_prompt", True), bool):
-        raise RequestError(f"cache_prompt is {_shown(keywords['cache_prompt'])}: it must be True or False")
+    for name in ("cache_prompt", "digests"):
+        if not isinstance(keywords.get(name, True), bool):
+            raise RequestError(f"{name} is {_shown(keywords[name])}: it must be True or False")
     priority = keywords["priority"] = checked_whole(keywords.get("priority", 0), "priority")
     if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
         raise RequestError(f"priority is {priority}: allowed are whole numbers from {-MAX_PRIORITY} to {MAX_PRIORITY}")

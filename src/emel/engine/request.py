@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from emel.engine.failures import as_request_error
 from emel.engine.results import Chunk, Completion, Timings
+from emel.engine.transcript import digest_of
 from emel.text.generator import Cancel, GeneratorContext, GeneratorMachine, State
 from emel.text.renderer import Renderer
 from emel.text.sampler import Sampler
@@ -58,6 +59,7 @@ class Request:
         priority: int = 0,
         constraint: Any = None,
         shown_controls: Iterable[str] = (),
+        digests: bool = False,
     ) -> None:
         """shown_controls: control tokens, by their text, that are part of the answer's text."""
         self.session = session
@@ -82,6 +84,7 @@ class Request:
             memory=session.memory,
             reuses_prefix=cache_prompt,
             wants_logprobs=params.logprobs is not None,
+            digest=digest_of if digests else None,
             shown_controls=frozenset(
                 token for each in shown_controls if (token := tokenizer.vocabulary.find(each)) is not None
             ),
@@ -170,6 +173,7 @@ class Request:
             sampling=self._params.effective(),
             n_cached_tokens=context.n_cached,
             logprobs=context.logprobs if context.wants_logprobs else None,
+            digests=None if context.digest is None else tuple(context.digests),
             stop=context.stop,
         )
 

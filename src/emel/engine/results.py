@@ -55,6 +55,8 @@ class Completion:
     """Prompt tokens that were not computed, because an earlier request had."""
     logprobs: list[Any] | None = None
     """What the sampler says of each token's probability, if it was asked to."""
+    digests: tuple[str, ...] | None = None
+    """Of the logits each token was chosen from, if they were asked for (emel.engine.transcript)."""
     stop: str | None = None
     """The stop string that ended it, if one did."""
     choices: tuple[Completion, ...] = ()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
+from emel.engine.transcript import record
 from emel.server import sse
 from emel.server.body import read_shape
 from emel.server.choices import n_jobs
@@ -66,6 +67,7 @@ async def create_chat_completion(request: Request) -> Response | EventStream:
             "choices": [_choice(served, shape, answer) for answer in answers],
             "usage": usage([chat.prompt_ids], answers),
             **_extras(answers),
+            **_transcript(served, shape, chat, answers),
         }
     )
 
@@ -103,6 +105,8 @@ def prepare(served: ServedModel, shape: ChatRequest) -> Chat:
     dialect = served.dialect
     forced = tool_constraint(shape, tools)
     splits = shape.reasoning_format != "none"
+    if shape.transcript:
+        options["digests"] = True
     if dialect.marks and (tools or splits):
         options["shown_controls"] = dialect.marks
     opened = dialect.reasoning[0]
@@ -135,6 +139,15 @@ def _choice(served: ServedModel, shape: ChatRequest, answer: Answer) -> dict[str
     }
 
 
+def _transcript(served: ServedModel, shape: ChatRequest, chat: Chat, answers: list[Answer]) -> dict[str, Any]:
+    """The transcript of the first answer, for `emel verify`, if it was asked for."""
+    completion = answers[0].completion
+    if not shape.transcript or completion is None:
+        return {}
+    recorded = record(served.model, chat.prompt_ids, completion, is_constrained=chat.new_constraint is not None)
+    return {"transcript": recorded.to_json()}
+
+
 def _extras(answers: list[Answer]) -> dict[str, Any]:
     first = answers[0].completion
     return {} if first is None else {"timings": timings(first), "generation_settings": settings_used(first)}
@@ -152,7 +165,7 @@ async def _events(
                 yield sse.event({**fields, "choices": [_delta(step.answer.index, delta, logprobs)]})
             if step.chunk.completion is not None:
                 end = _delta(step.answer.index, {}, None, step.answer.finish_reason)
-                extras = _extras(choices.answers[: 1 + step.answer.index][-1:])
+                extras = {**_extras([step.answer]), **_transcript(served, shape, chat, [step.answer])}
                 yield sse.event({**fields, "choices": [end], **extras})
         if shape.wants_usage:
             yield sse.event({**fields, "choices": [], "usage": usage([chat.prompt_ids], choices.answers)})

@@ -21,6 +21,8 @@ from emel.sm import Machine, Row
 from emel.text.errors import GenerationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from emel.graph.batch import Batch
     from emel.memory.sequence_memory import SequenceMemory
     from emel.text.renderer import Renderer
@@ -92,6 +94,7 @@ class GeneratorContext:
     memory: SequenceMemory
     reuses_prefix: bool = True
     wants_logprobs: bool = False
+    digest: Callable[[memoryview], str] | None = None  # of logits, for whoever wants one for each token
     shown_controls: frozenset[int] = frozenset()  # control tokens that have a text for the reader
     sequence: int | None = None
     n_computed: int = 0
@@ -101,6 +104,7 @@ class GeneratorContext:
     n_step: int = 0  # ids of the step that runs
     output: int = -1  # row of its logits
     logprobs: list[Any] = field(default_factory=list)  # one for each chosen token, if wanted
+    digests: list[str] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
     n_shown: int = 0  # pieces of `text` that were handed out
     stop: str | None = None  # what ended the text, when a stop string did
@@ -185,6 +189,8 @@ def choose(context: GeneratorContext, _event: object) -> None:
     token = sampler.choose(batch, output, len(context.ids))
     if context.wants_logprobs:
         context.logprobs.append(sampler.logprobs(batch, output, token))
+    if context.digest is not None:
+        context.digests.append(context.digest(batch.logits(output)))
     context.ids.append(token)
     sampler.accept(token)
 

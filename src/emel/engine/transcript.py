@@ -1,0 +1,135 @@
+"""Transcripts: what a request was and what came of it, step by step, so that any machine can say whether it agrees.
+
+    {"version": 1, "fingerprint": "emel-1-...", "prompt_ids": [...], "sampling": {...}, "is_constrained": false,
+     "finish_reason": "stop", "steps": [[token, "digest of the step's logits"], ...]}
+
+A replay computes the same steps anew: with the recorded parameters and seed, or, where a grammar decided too, over the
+recorded tokens. Equal digests are equal bits of every logit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from emel.engine.arguments import checked_whole
+from emel.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Buffer
+
+    from emel.engine.model import Model
+    from emel.engine.results import Completion
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A token that was chosen, and the digest of the logits it was chosen from."""
+
+    token: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first step that a replay did otherwise; `got` is None where it ended before."""
+
+    index: int
+    wanted: Step
+    got: Step | None
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A recorded request. See the file's header."""
+
+    fingerprint: str
+    prompt_ids: tuple[int, ...]
+    sampling: dict[str, Any]
+    is_constrained: bool
+    finish_reason: str
+    steps: tuple[Step, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        told = asdict(self)
+        told["steps"] = [[step.token, step.digest] for step in self.steps]
+        return {"version": VERSION, **told}
+
+    @classmethod
+    def from_json(cls, given: Any) -> Transcript:
+        """Reads what `to_json` wrote, also out of a whole response; RequestError when it is no transcript."""
+        if isinstance(given, dict) and "steps" not in given and isinstance(given.get("transcript"), dict):
+            given = given["transcript"]
+        if not isinstance(given, dict) or not isinstance(given.get("steps"), list):
+            raise RequestError("this is no transcript: an object with steps is needed, or a response that has one")
+        if given.get("version") != VERSION:
+            raise RequestError(
+                f"the transcript has version {given.get('version')!r}: this EMEL reads version {VERSION}"
+            )
+        try:
+            return cls(
+                fingerprint=str(given["fingerprint"]),
+                prompt_ids=tuple(checked_whole(each, "a prompt id") for each in given["prompt_ids"]),
+                sampling=dict(given["sampling"]),
+                is_constrained=bool(given["is_constrained"]),
+                finish_reason=str(given["finish_reason"]),
+                steps=tuple(Step(checked_whole(token, "a token"), str(digest)) for token, digest in given["steps"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise RequestError(f"the transcript is damaged: {error!r}") from error
+
+
+def digest_of(logits: Buffer) -> str:
+    """16 hexadecimal digits of logits, little-endian float32 in memory."""
+    from hashlib import blake2b  # OpenSSL, which only digests need
+
+    return blake2b(logits, digest_size=8).hexdigest()
+
+
+def record(model: Model, prompt_ids: Sequence[int], completion: Completion, *, is_constrained: bool) -> Transcript:
+    """The transcript of an answer whose request asked for digests."""
+    if completion.digests is None:
+        raise RequestError("this answer has no digests: ask for them with digests=True")
+    steps = tuple(map(Step, completion.token_ids, completion.digests))
+    sampling = {**completion.sampling, "seed": completion.seed}
+    ids, reason = tuple(prompt_ids), completion.finish_reason
+    return Transcript(model.fingerprint, ids, sampling, is_constrained, reason, steps)
+
+
+def replay(model: Model, transcript: Transcript) -> Difference | None:
+    """Computes the steps anew: the first that differs, or None. RequestError for a transcript of another model."""
+    if transcript.fingerprint != model.fingerprint:
+        raise RequestError(
+            f"the transcript is of {transcript.fingerprint}, the model is {model.fingerprint}: "
+            "the arithmetic's version and the model must be the same"
+        )
+    got = _forced(model, transcript) if transcript.is_constrained else _replayed(model, transcript)
+    for index, wanted in enumerate(transcript.steps):
+        if index >= len(got) or got[index] != wanted:
+            return Difference(index, wanted, got[index] if index < len(got) else None)
+    return None
+
+
+def _replayed(model: Model, transcript: Transcript) -> list[Step]:
+    """The steps of a request with the same parameters and seed."""
+    n = len(transcript.steps)
+    if not n:
+        return []
+    own = {"n": 1, "logprobs": None, "max_tokens": n, "min_tokens": min(n, transcript.sampling.get("min_tokens", 0))}
+    completion = model.generate_ids(transcript.prompt_ids, digests=True, **{**transcript.sampling, **own})
+    assert completion.digests is not None
+    return list(map(Step, completion.token_ids, completion.digests))
+
+
+def _forced(model: Model, transcript: Transcript) -> list[Step]:
+    """The logits before each recorded token; the tokens themselves are taken as they are."""
+    tokens = [step.token for step in transcript.steps]
+    if not tokens:
+        return []
+    logits = model.logits([*transcript.prompt_ids, *tokens[:-1]])[len(transcript.prompt_ids) - 1 :]
+    return [Step(token, digest_of(row)) for token, row in zip(tokens, logits, strict=True)]

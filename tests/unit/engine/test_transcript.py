@@ -1,0 +1,81 @@
+"""Transcripts: recorded, read back, replayed bit for bit, and refused when they are none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from emel.engine.transcript import Difference, Step, Transcript, digest_of, record, replay
+from emel.errors import RequestError
+
+if TYPE_CHECKING:
+    from emel.engine.model import Model
+
+
+def recorded(model: Model, **sampling: Any) -> Transcript:
+    ids = model.tokenize("ab")
+    completion = model.generate_ids(ids, max_tokens=6, digests=True, **sampling)
+    return record(model, ids, completion, is_constrained=False)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [{"temperature": 0}, {"seed": 7, "temperature": 1.5}, {"logit_bias": {3: 4.0, 5: False}, "repeat_penalty": 1.3}],
+)
+def test_a_replay_is_equal_to_the_bit(model: Model, sampling: dict[str, Any]) -> None:
+    transcript = recorded(model, **sampling)
+    assert len(transcript.steps) > 1
+    assert replay(model, transcript) is None
+    read = Transcript.from_json(json.loads(json.dumps({"id": "x", "transcript": transcript.to_json()})))
+    assert read == transcript
+    assert replay(model, read) is None
+
+
+def test_constrained_steps_are_replayed_over_the_recorded_tokens(model: Model) -> None:
+    transcript = replace(recorded(model, seed=1, temperature=2), is_constrained=True)
+    assert replay(model, transcript) is None
+
+
+@pytest.mark.parametrize("is_constrained", [False, True])
+def test_the_first_step_that_differs_is_told(model: Model, is_constrained: bool) -> None:
+    transcript = replace(recorded(model, temperature=0), is_constrained=is_constrained)
+    steps = list(transcript.steps)
+    steps[2] = Step(steps[2].token, "0" * 16)
+    found = replay(model, replace(transcript, steps=tuple(steps)))
+    assert found == Difference(2, steps[2], transcript.steps[2])
+
+
+def test_a_transcript_of_another_model_is_refused(model: Model) -> None:
+    with pytest.raises(RequestError, match="the transcript is of emel-9-x, the model is emel-"):
+        replay(model, replace(recorded(model), fingerprint="emel-9-x"))
+
+
+def test_digests_are_the_logits(model: Model) -> None:
+    transcript = recorded(model, temperature=0)
+    first = model.logits(transcript.prompt_ids)[-1]
+    assert transcript.steps[0].digest == digest_of(first)
+    assert transcript.steps[0].token == int(first.argmax())
+
+
+def test_an_answer_without_digests_is_no_transcript(model: Model) -> None:
+    ids = model.tokenize("ab")
+    with pytest.raises(RequestError, match="ask for them with digests=True"):
+        record(model, ids, model.generate_ids(ids, max_tokens=1), is_constrained=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ([], "this is no transcript"),
+        ({"steps": 1}, "this is no transcript"),
+        ({"steps": [], "version": 2}, "the transcript has version 2: this EMEL reads version 1"),
+        ({"steps": [], "version": 1}, "the transcript is damaged"),
+        ({"steps": [[1]], "version": 1, "fingerprint": "x", "prompt_ids": [], "sampling": {}}, "damaged"),
+    ],
+)
+def test_what_is_no_transcript_is_refused(given: Any, reason: str) -> None:
+    with pytest.raises(RequestError, match=reason):
+        Transcript.from_json(given)
