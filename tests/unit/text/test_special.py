@@ -33,3 +33,26 @@ def test_user_defined_tokens_are_matched_in_any_text_control_tokens_on_request()
     assert parsed[:2] == [think, box]
     assert tokenizer.decode(plain) == tokenizer.decode(parsed) == b"<think><box><x>"
     assert len(parsed) == 2 + len("<x>")
+
+
+def test_partition_strips_white_space_beside_tokens_that_swallow_it() -> None:
+    vocabulary = Vocabulary(string_array(["<l>", "<r>"]), [CONTROL, CONTROL])
+    pattern = SpecialPattern(vocabulary, (CONTROL,), strips_left=frozenset({0}), strips_right=frozenset({1}))
+    assert list(pattern.partition("a \n<l> b <r>\t c ")) == [("a", 0), (" b ", 1), ("c ", None)]
+    assert list(pattern.partition("<r> <l>")) == [("", 1), ("", 0), ("", None)]
+
+
+def test_partition_keeps_bytes_that_are_no_text() -> None:
+    assert list(pattern_of("<a>").partition("\udcff<a>\udce6")) == [("\udcff", 0), ("\udce6", None)]
+
+
+def test_partition_finds_more_tokens_than_it_asks_for_at_a_time() -> None:
+    found = list(pattern_of("<a>").partition("x<a>" * 200))
+    assert found == [("x", 0)] * 200 + [("", None)]
+
+
+def test_partition_of_thousands_of_tokens_is_quick() -> None:
+    texts = [f"<unused{index}>" for index in range(6000)]
+    pattern = pattern_of(*texts)
+    assert list(pattern.partition("<unused59990<unused5999>")) == [("<unused59990", 5999), ("", None)]
+    assert "".join(fragment for fragment, _ in pattern.partition("<unused" * 100_000)) == "<unused" * 100_000
