@@ -45,14 +45,11 @@ def decode_roof_of(model: Path) -> DecodeRoof | None:
     None, too, for a file that cannot be read; what runs it says why.
     """
     from emel.gguf import GgufError, open_gguf
+    from emel.model.estimate import decode_bytes
 
     try:
         with open_gguf(model) as file:
-            sizes = {name: tensor.n_bytes for name, tensor in file.tensors.items()}
+            n_bytes = decode_bytes(file.tensors)
     except (GgufError, OSError):
         return None
-    if any("_exps." in name for name in sizes):
-        return None
-    if "output.weight" in sizes:  # else the embeddings are read for the logits
-        sizes.pop("token_embd.weight", None)
-    return DecodeRoof(sum(sizes.values()))
+    return None if n_bytes is None else DecodeRoof(n_bytes)

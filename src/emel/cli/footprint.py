@@ -23,23 +23,22 @@ class Footprint:
     """None when some tensors have types that cannot be packed; `unsupported` names these."""
     unsupported: tuple[str, ...]
     kv_bytes: dict[int, int]
-    read_bytes_per_token: int
-    """Weights a decode step reads: all of them but an embedding matrix that is not the output matrix too."""
+    read_bytes_per_token: int | None
+    """Weights a decode step reads; None for a mixture of experts."""
 
 
 def estimate(file: GgufFile, contexts: Sequence[int] | None = None) -> Footprint:
     """The footprint of a model file, for the given contexts in tokens (default: a few that people use)."""
+    from emel.model.estimate import decode_bytes
+
     packed, unsupported = _packed_bytes(file)
     total = sum(tensor.n_bytes for tensor in file.tensors.values())
-    embedding = file.tensors.get("token_embd.weight")
-    is_tied = "output.weight" not in file.tensors
-    idle = embedding.n_bytes if embedding and not is_tied else 0
     return Footprint(
         file_bytes=total,
         packed_bytes=packed,
         unsupported=unsupported,
         kv_bytes=_kv_bytes(file.metadata, contexts),
-        read_bytes_per_token=total - idle,
+        read_bytes_per_token=decode_bytes(file.tensors),
     )
 
 

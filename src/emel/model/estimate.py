@@ -12,6 +12,9 @@ from emel.model.tensors import Role, present
 from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from emel.gguf import TensorInfo
     from emel.graph.capacity import Capacity
     from emel.model.loader import ModelDescription
 
@@ -52,3 +55,14 @@ def estimate_memory(description: ModelDescription, capacity: Capacity) -> Memory
         arena=assembly.placement.n_bytes,
         logits=capacity.max_outputs * parameters.n_vocab * 4,
     )
+
+
+def decode_bytes(tensors: Mapping[str, TensorInfo]) -> int | None:
+    """Bytes of the file's weights that a decode step reads, of any architecture.
+
+    All of them, but for an embedding matrix that is not the output matrix too. None with experts: only some are read.
+    """
+    if any("_exps." in name for name in tensors):
+        return None
+    idle = "token_embd.weight" if "output.weight" in tensors else None
+    return sum(info.n_bytes for name, info in tensors.items() if name != idle)
