@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ctypes import CFUNCTYPE, POINTER, Structure, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from enum import IntEnum
+from functools import cache
 from typing import TYPE_CHECKING
 
 from emel._native.abi import declare
@@ -83,4 +84,8 @@ PROTOTYPES: Mapping[str, Prototype] = {
     "emel_reader_destroy": (None, (c_void_p,)),
 }
 
-declare(LIBRARY, PROTOTYPES)
+
+@cache
+def declare_reader() -> None:
+    """Sets the prototypes, once: only what streams needs them."""
+    declare(LIBRARY, PROTOTYPES)

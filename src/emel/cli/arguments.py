@@ -71,6 +71,11 @@ def add_session(parser: argparse.ArgumentParser) -> None:
         "-c", "--ctx-size", type=whole_number(0), metavar="N", help="tokens of context (0: as many as the model allows)"
     )
     group.add_argument("-t", "--threads", type=whole_number(1), metavar="N", help="threads (default: see emel doctor)")
+    group.add_argument(
+        "--memory",
+        metavar="AMOUNT",
+        help="what the model may take, such as 2GiB, or 50%% of what is available; what does not fit is streamed",
+    )
     group.add_argument("--isa", metavar="NAME", help="kernels to use; every choice gives the same bits")
     group.add_argument(
         "--kv-type",

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from emel.cli.footprint import Footprint
-    from emel.cli.host_memory import HostMemory
     from emel.kernel.features import Route
+    from emel.kernel.host_memory import HostMemory
     from emel.kernel.threads import ThreadChoice
 
 CONTEXT = 2048
@@ -98,9 +98,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_up(path: Path | None, n_threads: int | None, *, measure: bool) -> Checkup:
-    from emel.cli.host_memory import read_host_memory
     from emel.cli.host_speed import measure_disk_bandwidth, measure_memory_bandwidth
     from emel.kernel.features import available_routes, choose_route
+    from emel.kernel.host_memory import read_host_memory
     from emel.kernel.threads import choose_threads
 
     try:

@@ -39,6 +39,7 @@ def open_model(model: str | None, arguments: argparse.Namespace) -> Model:
         isa=arguments.isa,
         overrides=dict(arguments.override_kv),
         kv_type=arguments.kv_type,
+        memory=arguments.memory,
     )
 
 

@@ -31,8 +31,11 @@ def open_memory(
     n_rows: int,
     prefix_bytes: int | None = None,
     kv_type: TensorType = KV_TYPES[0],
+    n_blocks: int | None = None,
 ) -> KvCache | HybridCache:
     """Blocks for `n_rows` sequences that compete for them, with recurrent states if the model has any.
+
+    `n_blocks` None: as many as `n_blocks_for` finds.
 
     ValueError for sizes the native library cannot hold; MemoryError.
     """
@@ -41,7 +44,7 @@ def open_memory(
         heads=parameters.heads,
         n_ctx=n_ctx,
         max_sequences=n_rows,
-        n_blocks=n_blocks_for(parameters, n_ctx, n_rows, kv_type),
+        n_blocks=n_blocks_for(parameters, n_ctx, n_rows, kv_type) if n_blocks is None else n_blocks,
         prefix_bytes=prefix_bytes,
         kv_type=kv_type,
     )

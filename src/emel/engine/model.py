@@ -64,6 +64,7 @@ class Model:
         prefix_bytes: int | None = None,
         overrides: Mapping[str, int | float | bool | str] | None = None,
         kv_type: str | None = None,
+        memory: int | str | None = None,
     ) -> None:
         self._session: Session | None = Session(
             path,
@@ -74,6 +75,7 @@ class Model:
             prefix_bytes=prefix_bytes,
             overrides=overrides,
             kv_type=kv_type,
+            memory=memory,
         )
         self._template: ChatTemplate | None = None
 
@@ -346,6 +348,7 @@ def load(
     prefix_bytes: int | None = None,
     overrides: Mapping[str, int | float | bool | str] | None = None,
     kv_type: str | None = None,
+    memory: int | str | None = None,
 ) -> Model:
     """Loads a GGUF: a path, a built-in name (fetched once), or hf:owner/repo[:quant].
 
@@ -353,8 +356,10 @@ def load(
     may use; isa: a CPU route by name (None: the best; all give the same bits); n_lanes: requests computed at a time, up
     to 256; prefix_bytes: what prefixes of earlier requests may occupy (None: the memory that is free); overrides:
     metadata by key, in place of or besides the file's; kv_type: what keys and values are kept as, "f16" (None) or
-    "q8_0": half the memory, less exact. Errors: ModelNotFoundError, ModelFetchError, ModelLoadError (a ValueError),
-    ModelReadError (an OSError), RequestError (a ValueError) for the arguments, MemoryError.
+    "q8_0": half the memory, less exact; memory: what all of it may take, such as "2GiB" or "50%" of what is available
+    (None: as much as it needs): weights that do not fit are streamed from the file. Errors: ModelNotFoundError,
+    ModelFetchError, ModelLoadError (a ValueError), ModelReadError (an OSError), RequestError (a ValueError) for the
+    arguments, MemoryError.
     """
     from emel.engine.models import resolve_model
 
@@ -367,4 +372,5 @@ def load(
         prefix_bytes=prefix_bytes,
         overrides=overrides,
         kv_type=kv_type,
+        memory=memory,
     )

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from emel.engine.arguments import checked_kv_type, checked_whole
+from emel.engine.budget import SessionBudget, SessionSizes, parse_memory
 from emel.engine.embedding import Embedders
 from emel.engine.exclusive import Exclusive
 from emel.engine.failures import as_request_error, load_failures, request_failures
@@ -51,6 +52,9 @@ MIXED_CHUNK = 128
 MAX_OUTPUTS = 64
 """Rows of logits, at least."""
 
+LARGEST = SessionSizes(DEFAULT_CONTEXT, PREFILL_CHUNK, MAX_OUTPUTS)
+"""What a session has where no budget of memory makes it smaller."""
+
 _STEP = Step()
 
 
@@ -72,7 +76,9 @@ class Session:
         prefix_bytes: int | None = None,
         overrides: Mapping[str, Scalar] | None = None,
         kv_type: str | None = None,
+        memory: int | str | None = None,
     ) -> None:
+        budget = None if memory is None else parse_memory(memory)
         if n_ctx is not None and checked_whole(n_ctx, "n_ctx") < 0:
             raise RequestError(f"n_ctx is {n_ctx}: it must be 0 (all the model has) or more")
         if not 1 <= checked_whole(n_lanes, "n_lanes") <= MAX_LANES:
@@ -92,7 +98,7 @@ class Session:
         ]
         try:
             with load_failures():
-                self._build(path, n_ctx, prefix_bytes, overrides, cache_type)
+                self._build(path, n_ctx, overrides, prefix_bytes=prefix_bytes, kv_type=cache_type, n_bytes=budget)
         except BaseException:
             self._give_back()
             raise
@@ -106,24 +112,38 @@ class Session:
         self,
         path: str | os.PathLike[str],
         n_ctx: int | None,
-        prefix_bytes: int | None,
         overrides: Mapping[str, Scalar] | None,
+        *,
+        prefix_bytes: int | None,
         kv_type: TensorType,
+        n_bytes: int | None,
     ) -> None:
         wanted = DEFAULT_CONTEXT if n_ctx is None else n_ctx or None
-        self.model = load_model(path, self.pool, n_ctx=wanted, overrides=overrides)
+        n_rows = self.n_lanes + 1  # one for what is computed between two steps
+        budget = None if n_bytes is None else SessionBudget(n_bytes, n_ctx, n_rows, kv_type, LARGEST)
+        self.model = load_model(
+            path, self.pool, n_ctx=wanted, overrides=overrides, budget=budget.weights if budget else None
+        )
         self._opened.append(self.model)
         parameters = self.model.parameters
         self.n_vocab = parameters.n_vocab
         self.n_ctx = context_size(n_ctx, parameters.n_ctx)
-        n_rows = self.n_lanes + 1  # one for what is computed between two steps
+        sizes = LARGEST
+        if budget is not None:
+            sizes = budget.sizes
+            self.n_ctx = min(self.n_ctx, sizes.n_ctx)
         self.memory = open_memory(
-            parameters, n_ctx=self.n_ctx, n_rows=n_rows, prefix_bytes=prefix_bytes, kv_type=kv_type
+            parameters,
+            n_ctx=self.n_ctx,
+            n_rows=n_rows,
+            prefix_bytes=prefix_bytes,
+            kv_type=kv_type,
+            n_blocks=sizes.n_blocks,
         )
         self._opened.append(self.memory)
-        self.chunk = min(PREFILL_CHUNK, self.n_ctx)
+        self.chunk = min(sizes.chunk, self.n_ctx)
         max_tokens = max(self.chunk, n_rows)
-        max_outputs = min(max(MAX_OUTPUTS, n_rows), max_tokens)
+        max_outputs = min(max(sizes.n_outputs, n_rows), max_tokens)
         capacity = capacity_for(self.memory, max_tokens=max_tokens, max_outputs=max_outputs, n_rows=n_rows)
         self.batch = Batch(capacity, parameters.embedding_width or self.n_vocab, *bindings(self.memory))
         self._opened.append(self.batch)
@@ -132,6 +152,11 @@ class Session:
         self.embedders = Embedders(self)
         self._opened.append(self.embedders)
         self.tokenizer: Tokenizer = load_tokenizer(self.model.metadata, self.n_vocab)
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether every step reads weights from the file: then the more tokens it has, the better."""
+        return self.model.residency is not None
 
     def _new_wave(self) -> WavefrontMachine:
         metadata = self.model.metadata
@@ -151,7 +176,8 @@ class Session:
                 clock=self.clock,
                 n_lanes=self.n_lanes,
                 n_budget=self.batch.capacity.max_tokens,
-                n_mixed=min(MIXED_CHUNK, self.chunk),
+                # Where a step reads weights, a longer one costs little more, and fewer are needed.
+                n_mixed=self.chunk if self.is_streaming else min(MIXED_CHUNK, self.chunk),
             )
         )
 

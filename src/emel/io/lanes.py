@@ -24,6 +24,7 @@ from emel._native.reader import (
     ReadPart,
     ReadStatus,
     ReadTotals,
+    declare_reader,
 )
 from emel.io.errors import SourceError
 
@@ -98,6 +99,7 @@ class ReadLanes:
         is_direct: bool = False,
         calls: LaneCalls | None = None,
     ) -> None:
+        declare_reader()
         self._calls = _native_calls(calls or LaneCalls())
         desc = ReaderDesc(opened.n_bytes, chunk_bytes, opened.descriptor, int(is_direct), self._calls)
         handle = ctypes.c_void_p()

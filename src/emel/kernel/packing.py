@@ -120,11 +120,31 @@ def pack(
     vectors = tuple(vectors)
     if read is None and (absent := [matrix.name for matrix in matrices if matrix.data is None]):
         raise ValueError(f"tensor {absent[0]!r} has no data, and nothing reads it")
-    locations, total = _layout(matrices, vectors)
+    sizes = _packed_sizes(matrices)
+    _check_vectors(vectors)
+    sizes += [(vector.name, vector.stored_type.row_bytes(vector.n)) for vector in vectors]
+    return _placed(sizes, vectors, lambda placed: _pack_batches(pool, list(_batches(matrices)), placed, read))
+
+
+def pack_around(
+    matrices: Sequence[tuple[str, int]],
+    vectors: Sequence[Vector],
+    fill: Callable[[dict[str, Location]], None],
+) -> PackedWeights:
+    """The same for matrices of (name, packed bytes) that `fill` packs into their places by other means."""
+    _check_vectors(vectors)
+    sizes = [*matrices, *((vector.name, vector.stored_type.row_bytes(vector.n)) for vector in vectors)]
+    return _placed(sizes, vectors, fill)
+
+
+def _placed(
+    sizes: Sequence[tuple[str, int]], vectors: Sequence[Vector], fill: Callable[[dict[str, Location]], None]
+) -> PackedWeights:
+    locations, total = _layout(sizes)
     memory = Memory(max(total, 1), is_huge=True)
     placed = {name: Location(memory.address + offset, n_bytes) for name, (offset, n_bytes) in locations.items()}
     try:
-        _pack_batches(pool, list(_batches(matrices)), placed, read)
+        fill(placed)
         for vector in vectors:
             _store(vector, placed[vector.name])
     except BaseException:
@@ -190,19 +210,25 @@ def _batches(matrices: Sequence[Matrix]) -> Iterator[Sequence[Matrix]]:
             begin, n_bytes = end, 0
 
 
-def _layout(matrices: Sequence[Matrix], vectors: Sequence[Vector]) -> tuple[dict[str, tuple[int, int]], int]:
-    """name -> (offset, bytes), and the bytes of everything."""
-    sizes: list[tuple[str, int]] = []
+def _packed_sizes(matrices: Sequence[Matrix]) -> list[tuple[str, int]]:
+    sizes = []
     for matrix in matrices:
         check_packable(matrix.name, matrix.type)
         if matrix.data is not None:
             _check_source(matrix.name, matrix.data, matrix.n_bytes)
         sizes.append((matrix.name, packed_bytes(matrix.type, matrix.rows, matrix.cols)))
+    return sizes
+
+
+def _check_vectors(vectors: Sequence[Vector]) -> None:
     for vector in vectors:
         if vector.type is not TensorType.F64:
             check_packable(vector.name, vector.type)
         _check_source(vector.name, vector.data, vector.type.row_bytes(vector.n))
-        sizes.append((vector.name, vector.stored_type.row_bytes(vector.n)))
+
+
+def _layout(sizes: Sequence[tuple[str, int]]) -> tuple[dict[str, tuple[int, int]], int]:
+    """name -> (offset, bytes), and the bytes of everything."""
     locations: dict[str, tuple[int, int]] = {}
     offset = 0
     for name, n_bytes in sizes:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+from emel.kernel.control_groups import group_folders, read_text
 
-    Folder = tuple[Path, int]  # of a control group, and the version of its hierarchy
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,46 +53,24 @@ def count_cores(allowed: Collection[int], root: Path = Path("/")) -> int:
     """Physical cores with a CPU in `allowed`; every CPU counts as a core where the system does not say."""
     cores = set()
     for cpu in allowed:
-        siblings = _read(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        siblings = read_text(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
         cores.add(siblings or str(cpu))
     return max(1, len(cores))
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
     """CPUs' worth of time the control groups of this process grant together; None without a limit."""
-    quotas = [quota for folder, version in _group_folders(root) if (quota := _quota_of(folder, version)) is not None]
+    quotas = [
+        quota for folder, version in group_folders("cpu", root) if (quota := _quota_of(folder, version)) is not None
+    ]
     return min(quotas, default=None)
-
-
-def _group_folders(root: Path) -> Iterator[Folder]:
-    """This process's CPU control groups up to the topmost visible one: the limit of any of them holds."""
-    for line in _read(root / "proc/self/cgroup").splitlines():
-        hierarchy, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        mount, version = root / "sys/fs/cgroup", 2
-        if hierarchy != "0":
-            mount, version = mount / "cpu", 1
-            if "cpu" not in controllers.split(","):
-                continue
-        elif (mount / "unified").is_dir():  # both versions side by side
-            mount /= "unified"
-        folder = mount / path.lstrip("/")
-        # Inside a container the path can be the host's; then only the mount itself is visible.
-        yield from ((each, version) for each in (folder, *folder.parents) if each == mount or mount in each.parents)
 
 
 def _quota_of(folder: Path, version: int) -> float | None:
     if version == 2:  # "max 100000" or "150000 100000"
-        quota, _, period = _read(folder / "cpu.max").partition(" ")
+        quota, _, period = read_text(folder / "cpu.max").partition(" ")
     else:  # -1: no limit
-        quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+        quota, period = read_text(folder / "cpu.cfs_quota_us"), read_text(folder / "cpu.cfs_period_us")
     if not (quota.isdecimal() and period.isdecimal() and int(quota) and int(period)):
         return None
     return int(quota) / int(period)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""

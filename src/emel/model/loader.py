@@ -3,7 +3,8 @@
 1. open: the GGUF file is parsed; nothing of its tensors is read.
 2. describe: architecture and hyperparameters from the metadata.
 3. check: missing, surplus, misshapen tensors and types EMEL cannot compute with are named.
-4. pack: all weights at once, over the pool's lanes.
+4. pack: all weights at once, over the pool's lanes; within a budget that is too small for them, some are kept and the
+   others streamed.
 5. publish: the model. A failure at any step is one error value; what was opened is closed.
 """
 
@@ -16,8 +17,10 @@ from typing import TYPE_CHECKING
 
 from emel.gguf import GgufFile, open_gguf
 from emel.kernel.packing import Matrix, PackedWeights, Vector, pack
+from emel.kernel.streaming import StreamedWeights
 from emel.model.errors import ModelError
 from emel.model.registry import Architecture, Parameters, find_architecture, seen_tensors
+from emel.model.streamed import build_streamed, choose_residency, open_streamed
 from emel.model.tensors import Role, check_tensors, present
 from emel.sm import Machine, Row
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from emel.gguf import Metadata, Scalar, TensorInfo
     from emel.graph.ops import Graph
     from emel.kernel.pool import LanePool
+    from emel.model.residency import Residency, WeightBudget
 
 
 class State(Enum):
@@ -39,6 +43,7 @@ class State(Enum):
     OPENED = "opened"
     DESCRIBED = "described"
     CHECKED = "checked"
+    PLANNED = "planned"
     PACKED = "packed"
     READY = "ready"
     FAILED = "failed"
@@ -48,12 +53,14 @@ class State(Enum):
 class Load:
     """Load the model at `path`; `n_ctx` tokens of context will be used (None: as many as it was trained for).
 
-    `overrides`: values of metadata that stand in place of the file's.
+    `overrides`: values of metadata that stand in place of the file's. `budget`: what the weights may take, once it is
+    known what model it is (None: as much as they need).
     """
 
     path: str | os.PathLike[str]
     n_ctx: int | None = None
     overrides: Mapping[str, Scalar] | None = None
+    budget: Callable[[ModelDescription], WeightBudget] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +78,18 @@ class ModelDescription:
 class LoadedModel:
     """A model with its weights in memory; `close` gives all of it back. A context manager."""
 
-    def __init__(self, description: ModelDescription, weights: PackedWeights) -> None:
+    def __init__(
+        self,
+        description: ModelDescription,
+        weights: PackedWeights | StreamedWeights,
+        residency: Residency | None = None,
+    ) -> None:
         self.description = description
         self.weights = weights
-        self.build: Callable[[], Graph] = partial(
-            description.architecture.build, description.parameters, description.tensors
-        )
+        self.residency = residency
+        """What is streamed; None when everything is in memory."""
+        build = partial(description.architecture.build, description.parameters, description.tensors)
+        self.build: Callable[[], Graph] = build if residency is None else partial(build_streamed, build, residency)
 
     @property
     def parameters(self) -> Parameters:
@@ -109,7 +122,8 @@ class LoaderContext:
     pool: LanePool
     file: GgufFile | None = None
     description: ModelDescription | None = None
-    weights: PackedWeights | None = None
+    residency: Residency | None = None
+    weights: PackedWeights | StreamedWeights | None = None
     model: LoadedModel | None = None
     error: Exception | None = None
 
@@ -145,6 +159,36 @@ def check(context: LoaderContext, _event: Load) -> None:
         context.error = error
 
 
+def has_budget(_context: LoaderContext, event: Load) -> bool:
+    """The weights may not take what they need."""
+    return event.budget is not None
+
+
+def is_streamed(context: LoaderContext, _event: Load) -> bool:
+    """Some weights do not stay in memory."""
+    return context.residency is not None and not context.residency.is_resident
+
+
+def plan_weights(context: LoaderContext, event: Load) -> None:
+    """Chooses what stays in memory."""
+    assert context.description is not None
+    assert event.budget is not None
+    try:
+        context.residency = choose_residency(context.description, event.budget(context.description))
+    except ValueError as error:
+        context.error = error
+
+
+def stream_weights(context: LoaderContext, event: Load) -> None:
+    """Packs what stays and starts to stream the rest."""
+    assert context.description is not None
+    assert context.residency is not None
+    try:
+        context.weights = open_streamed(context.description, context.residency, context.pool, event.n_ctx)
+    except (OSError, ValueError, RuntimeError, MemoryError) as error:
+        context.error = error
+
+
 def pack_weights(context: LoaderContext, event: Load) -> None:
     """Packs every weight into one buffer."""
     assert context.description is not None
@@ -158,7 +202,8 @@ def publish(context: LoaderContext, _event: Load) -> None:
     """The model is whole."""
     assert context.description is not None
     assert context.weights is not None
-    context.model = LoadedModel(context.description, context.weights)
+    residency = context.residency if isinstance(context.weights, StreamedWeights) else None
+    context.model = LoadedModel(context.description, context.weights, residency)
 
 
 def close_file(context: LoaderContext, _event: Load) -> None:
@@ -174,16 +219,20 @@ class LoaderMachine(Machine[State, LoaderContext]):
     TERMINAL = frozenset({State.READY, State.FAILED})
     FAILED = frozenset({State.FAILED})
     TABLE = (
-        #   source           event guard       effect        destination
-        Row(State.IDLE,      Load, None,       open_file,    State.OPENED),
-        Row(State.OPENED,    None, has_failed, close_file,   State.FAILED),
-        Row(State.OPENED,    None, None,       describe,     State.DESCRIBED),
-        Row(State.DESCRIBED, None, has_failed, close_file,   State.FAILED),
-        Row(State.DESCRIBED, None, None,       check,        State.CHECKED),
-        Row(State.CHECKED,   None, has_failed, close_file,   State.FAILED),
-        Row(State.CHECKED,   None, None,       pack_weights, State.PACKED),
-        Row(State.PACKED,    None, has_failed, close_file,   State.FAILED),
-        Row(State.PACKED,    None, None,       publish,      State.READY),
+        #   source           event guard        effect          destination
+        Row(State.IDLE,      Load, None,        open_file,      State.OPENED),
+        Row(State.OPENED,    None, has_failed,  close_file,     State.FAILED),
+        Row(State.OPENED,    None, None,        describe,       State.DESCRIBED),
+        Row(State.DESCRIBED, None, has_failed,  close_file,     State.FAILED),
+        Row(State.DESCRIBED, None, None,        check,          State.CHECKED),
+        Row(State.CHECKED,   None, has_failed,  close_file,     State.FAILED),
+        Row(State.CHECKED,   None, has_budget,  plan_weights,   State.PLANNED),
+        Row(State.CHECKED,   None, None,        pack_weights,   State.PACKED),
+        Row(State.PLANNED,   None, has_failed,  close_file,     State.FAILED),
+        Row(State.PLANNED,   None, is_streamed, stream_weights, State.PACKED),
+        Row(State.PLANNED,   None, None,        pack_weights,   State.PACKED),
+        Row(State.PACKED,    None, has_failed,  close_file,     State.FAILED),
+        Row(State.PACKED,    None, None,        publish,        State.READY),
     )  # fmt: skip
 
 
@@ -193,13 +242,16 @@ def load_model(
     *,
     n_ctx: int | None = None,
     overrides: Mapping[str, Scalar] | None = None,
+    budget: Callable[[ModelDescription], WeightBudget] | None = None,
 ) -> LoadedModel:
     """Loads a model for `n_ctx` tokens of context (None: as many as it was trained for), with metadata overridden.
+
+    `budget` says what the weights may take, once it is known what model it is; they are streamed when they need more.
 
     Raises SourceError, GgufError, MetadataError, ModelError or MemoryError, one line each.
     """
     context = LoaderContext(pool)
-    LoaderMachine(context).dispatch(Load(path, n_ctx, overrides))
+    LoaderMachine(context).dispatch(Load(path, n_ctx, overrides, budget))
     if context.model is None:
         assert context.error is not None
         raise context.error

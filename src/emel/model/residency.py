@@ -27,6 +27,15 @@ _READER_BYTES = 1 << 20  # requests, alignment, bookkeeping
 
 
 @dataclass(frozen=True, slots=True)
+class WeightBudget:
+    """Memory for the weights, and the tokens of the largest batch; `n_slots` None: as many as are worth it."""
+
+    n_bytes: int
+    max_rows: int
+    n_slots: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Residency:
     """`layout` has the units, resident ones included; `kept` names all matrices that stay in memory."""
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from emel.kernel.control_groups import group_folders, read_text
+
 # Version 1 writes "no limit" as the largest page-aligned signed 64-bit number; anything near it means the same.
 _UNLIMITED = 1 << 60
 # By version: limit, use, and the use that is page cache nobody touched lately.
@@ -39,7 +41,7 @@ def read_host_memory(root: Path = Path("/")) -> HostMemory:
     machine = _read_fields(root / "proc/meminfo", scale=1024)
     free = machine.get("MemAvailable")
     limit, left = None, None
-    for folder, version in _group_folders(root):
+    for folder, version in group_folders("memory", root):
         limit_name, current_name, inactive_name = _FILES[version]
         group_limit, current = _read_count(folder / limit_name), _read_count(folder / current_name)
         if group_limit is None or group_limit >= _UNLIMITED or current is None:
@@ -57,44 +59,15 @@ def read_host_memory(root: Path = Path("/")) -> HostMemory:
     )
 
 
-def _group_folders(root: Path) -> list[tuple[Path, int]]:
-    """This process's memory groups and the version of their hierarchy, its own first, then those above it.
-
-    In a container the path told may be the host's, which is not visible; its own group is then the mount itself.
-    """
-    found: list[tuple[Path, int]] = []
-    for line in _read_text(root / "proc/self/cgroup").splitlines():
-        hierarchy, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if hierarchy == "0":
-            mount, version = root / "sys/fs/cgroup", 2
-            if (mount / "unified").is_dir():  # both versions side by side
-                mount /= "unified"
-        elif "memory" in controllers.split(","):
-            mount, version = root / "sys/fs/cgroup/memory", 1
-        else:
-            continue
-        folder = mount / path.lstrip("/")
-        found += [(each, version) for each in (folder, *folder.parents) if each == mount or mount in each.parents]
-    return found
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
 def _read_count(path: Path) -> int | None:
-    text = _read_text(path).strip()
+    text = read_text(path).strip()
     return int(text) if text.isdecimal() else None  # "max" sets no limit
 
 
 def _read_fields(path: Path, scale: int = 1) -> dict[str, int]:
     """Lines `name: 12 kB` and `name 12` as a dictionary, each number times `scale`."""
     fields = {}
-    for line in _read_text(path).splitlines():
+    for line in read_text(path).splitlines():
         words = line.replace(":", " ").split()
         if len(words) >= 2 and words[1].isdecimal():
             fields[words[0]] = int(words[1]) * scale

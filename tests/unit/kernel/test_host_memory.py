@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emel.cli.host_memory import HostMemory, read_host_memory
+from emel.kernel.host_memory import HostMemory, read_host_memory
 
 if TYPE_CHECKING:
     from pathlib import Path

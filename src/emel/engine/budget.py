@@ -1,0 +1,132 @@
+"""What a session does with a budget of memory: context, batch and logits first, the weights get what is left.
+
+    2GiB, 500MB, 1500000000     so many bytes
+    50%                         a share of what this process may still take, its control groups considered
+
+What it counts is what EMEL allocates for a model; the interpreter and its libraries (about 50 MB) come on top.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from emel.engine.arguments import checked_whole
+from emel.engine.memory import CHECKPOINTS_PER_LANE, machine_bytes, n_blocks_for
+from emel.errors import RequestError
+from emel.graph.assembler import assemble
+from emel.graph.capacity import Capacity
+from emel.kernel.host_memory import read_host_memory
+from emel.kernel.sizes import KV_BLOCK
+from emel.memory.sequences import blocks_for
+from emel.memory.storage import KvGeometry
+from emel.model.errors import ModelError
+from emel.model.residency import WeightBudget
+
+if TYPE_CHECKING:
+    from emel.model.loader import ModelDescription
+    from emel.tensor.types import TensorType
+
+_UNITS = {"": 1, "b": 1} | {
+    name: factor
+    for power, letter in enumerate("kmgt", 1)
+    for name, factor in ((letter, 1 << 10 * power), (f"{letter}b", 1000**power), (f"{letter}ib", 1 << 10 * power))
+}
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*|%)")
+_HELP = "give bytes, an amount such as 2GiB or 500MB, or a share of the available memory such as 50%"
+_LEAST_CHUNK = 32
+_LEAST_CONTEXT = 256
+# The parts of a budget that context, a step and its logits may take before they are made smaller.
+_CONTEXT_SHARE = 4
+_STEP_SHARE = 8
+_LOGITS_SHARE = 64
+
+
+def parse_memory(value: object) -> int:
+    """Bytes of a budget; RequestError for what is none."""
+    if not isinstance(value, str):
+        n_bytes = checked_whole(value, "memory")
+        if n_bytes < 1:
+            raise RequestError(f"memory is {n_bytes}: it must be at least 1 byte", hint=_HELP)
+        return n_bytes
+    match = _AMOUNT.fullmatch(value.strip().lower())
+    if match is None or (match[2] != "%" and match[2] not in _UNITS):
+        raise RequestError(f"memory is {value!r}", hint=_HELP)
+    amount = float(match[1])
+    if match[2] == "%":
+        if not 0 < amount <= 100:
+            raise RequestError(f"memory is {value!r}: a share must be above 0% and at most 100%", hint=_HELP)
+        available = read_host_memory().available
+        return int((available if available is not None else machine_bytes()) * amount / 100)
+    n_bytes = int(amount * _UNITS[match[2]])
+    if n_bytes < 1:
+        raise RequestError(f"memory is {value!r}: it must be at least 1 byte", hint=_HELP)
+    return n_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSizes:
+    """Tokens of context (unless others are asked for) and of a step, rows of logits, blocks (None: by the machine)."""
+
+    n_ctx: int
+    chunk: int
+    n_outputs: int
+    n_blocks: int | None = None
+
+
+class SessionBudget:
+    """Splits `n_bytes` for a session of `n_rows` sequences; `sizes` are those of the last model that was described.
+
+    `n_ctx` None: the context is made as small as the budget asks for, down to 256 tokens. `largest`: what is never
+    exceeded.
+    """
+
+    def __init__(
+        self, n_bytes: int, n_ctx: int | None, n_rows: int, kv_type: TensorType, largest: SessionSizes
+    ) -> None:
+        self.n_bytes = n_bytes
+        self.sizes = largest
+        self._n_ctx, self._n_rows, self._kv_type, self._largest = n_ctx, n_rows, kv_type, largest
+
+    def weights(self, description: ModelDescription) -> WeightBudget:
+        """What is left for the weights; ModelError when nothing is."""
+        parameters, block_bytes = description.parameters, _block_bytes(description, self._kv_type)
+        affordable = self.n_bytes // _CONTEXT_SHARE // block_bytes
+        n_ctx = self._context(parameters.n_ctx, affordable * KV_BLOCK)
+        usual = n_blocks_for(parameters, n_ctx, self._n_rows, self._kv_type)
+        n_blocks = max(blocks_for(n_ctx) + 1, min(usual, affordable))
+        n_outputs = min(self._largest.n_outputs, self.n_bytes // _LOGITS_SHARE // (4 * parameters.n_vocab))
+        chunk = min(self._largest.chunk, n_ctx)
+        sizes = SessionSizes(n_ctx, chunk, n_outputs, n_blocks)
+        while chunk > _LEAST_CHUNK and self._step_bytes(description, sizes) > self.n_bytes // _STEP_SHARE:
+            chunk = max(chunk // 2, _LEAST_CHUNK)
+            sizes = replace(sizes, chunk=chunk)
+        self.sizes = sizes
+        fixed = n_blocks * block_bytes + self._step_bytes(description, sizes)
+        if fixed >= self.n_bytes:
+            raise ModelError(
+                f"{self.n_bytes} bytes of memory are too few: a context of {n_ctx} tokens alone takes {fixed}; "
+                "give more, or ask for a smaller context"
+            )
+        return WeightBudget(self.n_bytes - fixed, max(chunk, self._n_rows))
+
+    def _context(self, trained: int, affordable: int) -> int:
+        if self._n_ctx is not None:
+            return self._n_ctx or trained
+        return min(trained, self._largest.n_ctx, max(affordable - KV_BLOCK, _LEAST_CONTEXT))
+
+    def _step_bytes(self, description: ModelDescription, sizes: SessionSizes) -> int:
+        """Bytes of arena, logits and recurrent states."""
+        parameters = description.parameters
+        max_tokens = max(sizes.chunk, self._n_rows)
+        max_outputs = min(max(sizes.n_outputs, self._n_rows), max_tokens)
+        capacity = Capacity(max_tokens, max_outputs, self._n_rows, sizes.n_blocks or 1, self._n_rows)
+        assembly = assemble(lambda: description.architecture.build(parameters, description.tensors), capacity)
+        state = getattr(parameters, "state_bytes", 0) * self._n_rows * (1 + CHECKPOINTS_PER_LANE)
+        return assembly.placement.n_bytes + max_outputs * parameters.n_vocab * 4 + int(state)
+
+
+def _block_bytes(description: ModelDescription, kv_type: TensorType) -> int:
+    heads = description.parameters.heads
+    return KvGeometry(description.parameters.n_kv_layers, heads.n_kv_heads, heads.head_dim, kv_type).bytes_per_block
