@@ -6,13 +6,14 @@ import hmac
 from typing import TYPE_CHECKING
 
 from emel.server.errors import ApiError
+from emel.server.page_files import NAMES
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from emel.server.settings import Settings
 
-_OPEN_PATHS = frozenset({"/health", "/v1/health"})
+_OPEN_PATHS = frozenset({"/", "/health", "/v1/health", *(f"/page/{name}" for name in NAMES)})
 
 
 class Gate:

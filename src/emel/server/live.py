@@ -1,0 +1,107 @@
+"""What goes on inside, as it goes on: waves, machines and their transitions, for the page and for whoever listens.
+
+GET /live       events with each model's wave, when it changed, at most five a second
+GET /machines   every machine's table
+GET /trace      events with the transitions of all machines since the last event; recording costs only while one listens
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import JSONResponse
+
+from emel.server import sse
+from emel.server.connection import EventStream
+from emel.server.errors import ApiError
+from emel.sm.diagram import table_rows
+from emel.sm.registry import machine_classes
+from emel.sm.trace import Transition, trace
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from emel.server.served import ServedModels
+
+PERIOD = 0.2
+"""Seconds between two events."""
+_MOST_TRANSITIONS = 2000
+"""Of an event; of more the last ones are told, and how many were not."""
+_NOTHING = "-"
+
+
+async def get_machines(_request: Request) -> Response:
+    """Tables of all machines."""
+    return JSONResponse(await asyncio.to_thread(_machines))
+
+
+async def watch_waves(request: Request) -> EventStream:
+    """Waves as they change."""
+    settings = request.app.state.settings
+    return EventStream(_waves(request.app.state.models), settings.ping_seconds)
+
+
+async def watch_transitions(request: Request) -> EventStream:
+    """Transitions as they happen. ApiError 403 where everybody could listen: recording slows the machines."""
+    settings = request.app.state.settings
+    if settings.is_public and not settings.api_keys:
+        raise ApiError(403, "transitions are told only on this machine, or to those who have an API key")
+    return EventStream(_transitions(), settings.ping_seconds)
+
+
+async def _waves(models: ServedModels) -> AsyncGenerator[bytes, None]:
+    last = None
+    while True:
+        views = {each.name: asdict(each.model.wave.snapshot()) for each in models if each.is_loaded}
+        if views != last:
+            yield sse.event(views)
+            last = views
+        await asyncio.sleep(PERIOD)
+
+
+async def _transitions() -> AsyncGenerator[bytes, None]:
+    heard: deque[Transition] = deque(maxlen=_MOST_TRANSITIONS)
+    n_heard = 0
+
+    def hear(transition: Transition) -> None:
+        nonlocal n_heard
+        n_heard += 1
+        heard.append(transition)
+
+    with trace(hear):
+        n_told = 0
+        while True:
+            await asyncio.sleep(PERIOD)
+            told = [heard.popleft() for _ in range(len(heard))]
+            n_now = n_heard
+            if told:
+                n_missed = max(0, n_now - n_told - len(told))
+                yield sse.event({"transitions": [asdict(each) for each in told], "n_missed": n_missed})
+            n_told = n_now
+
+
+def _machines() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": each.__name__,
+            "module": each.__module__,
+            "summary": (each.__doc__ or "").strip().partition("\n")[0],
+            "initial": each.INITIAL.name,
+            "terminal": [state.name for state in each.STATES if state in each.TERMINAL],
+            "states": [state.name for state in each.STATES],
+            "rows": [
+                {
+                    name: None if cell == _NOTHING else cell
+                    for name, cell in zip(("source", "event", "guard", "effect", "destination"), row, strict=True)
+                }
+                for row in table_rows(each)
+            ],
+        }
+        for each in machine_classes()
+    ]
