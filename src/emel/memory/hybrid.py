@@ -37,6 +37,7 @@ class HybridCache:
         self._rows = int32_array(kv.max_sequences)  # the slot of each row, where plan runs read it
         self._rows_address = address_of(self._rows)
         self._checkpoints: dict[StoredBlock, int] = {}  # the least recently used first
+        self._moving: dict[int, StoredBlock] = {}  # the checkpoint of a sequence that the next one replaces
         kv.prefixes.on_drop = self._drop
 
     @property
@@ -108,6 +109,7 @@ class HybridCache:
         slot = self.slot(sequence)
         self.kv.close_sequence(sequence)
         del self._slot_of[sequence]
+        self._moving.pop(sequence, None)
         self.slots.close_slot(slot)
 
     def repair(self, held: Collection[int]) -> None:
@@ -115,6 +117,7 @@ class HybridCache:
         self.kv.repair(held)
         stored = {each.block: each for each in map(self.kv.prefixes.stored, self.kv.prefixes.blocks()) if each}
         self._checkpoints = {each: slot for each, slot in self._checkpoints.items() if stored.get(each.block) is each}
+        self._moving.clear()
         self._slot_of = {sequence: slot for sequence, slot in self._slot_of.items() if sequence in held}
         self.slots.repair([*self._slot_of.values(), *self._checkpoints.values()])
         for sequence in held:
@@ -161,8 +164,20 @@ class HybridCache:
     # ---- prefixes
 
     def publish(self, sequence: int, token_ids: Sequence[int]) -> int:
-        """As KvCache.publish; what is published can be reused up to a checkpoint."""
-        return self.kv.publish(sequence, token_ids)
+        """As KvCache.publish; what is published can be reused up to a checkpoint.
+
+        One is made if the sequence ends with a block that was new. While it grows block by block, as an answer does,
+        each takes the place of the one before.
+        """
+        n_new = self.kv.publish(sequence, token_ids)
+        if n_new and self.can_checkpoint(sequence):
+            self.checkpoint(sequence)
+            stored, before = self._last_stored(sequence), self._moving.pop(sequence, None)
+            if before is not None and before is not stored:
+                self._drop(before)
+            if n_new == 1 and stored is not None:
+                self._moving[sequence] = stored
+        return n_new
 
     def can_checkpoint(self, sequence: int) -> bool:
         """Whether the sequence ends with a published full block, and a slot can be had for its state."""
