@@ -54,7 +54,7 @@ def choose_file(names: Iterable[str], reference: RepositoryReference) -> str:
     """The one .gguf file of a repository that the reference means.
 
     Raises ModelNotFoundError, with what there is, when no file fits; and when the file that fits is one of several
-    shards, which EMEL does not read yet.
+    shards, which EMEL does not fetch yet.
     """
     files = sorted(name for name in names if name.endswith(".gguf") and "mmproj" not in name.lower())
     choice = reference.choice
@@ -72,8 +72,8 @@ def choose_file(names: Iterable[str], reference: RepositoryReference) -> str:
     whole = [name for name in fitting if not _SHARD.search(name)]
     if not whole:
         raise ModelNotFoundError(
-            f"{fitting[0]} of {reference.repo} is one of several shards, which EMEL does not read yet",
-            hint="choose a quantisation that is one file",
+            f"{fitting[0]} of {reference.repo} is one of several shards, which EMEL does not fetch yet",
+            hint="choose a quantisation that is one file, or download all of them into one folder and open the first",
         )
     return whole[0]
 
