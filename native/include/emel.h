@@ -24,7 +24,8 @@ extern "C" {
 #endif
 
 #define EMEL_ABI_VERSION 1u
-/* Changes whenever any result could change (docs/concepts/numerics.md). */
+/* Changes whenever any result could change (docs/concepts/numerics.md). Plans of either kind of activations have results
+ * of their own under the same version. */
 #define EMEL_NUMERICS_VERSION 1u
 
 typedef int32_t emel_status;
@@ -229,6 +230,13 @@ typedef struct emel_weight {
   uint32_t packed;
 } emel_weight;
 
+/* What enters a matrix of a block format is quantised to (docs/decisions/0001-two-planes.md). */
+enum {
+  EMEL_ACTIVATIONS_INT16 = 0, /* whole numbers up to 32512, as two planes of int8 */
+  EMEL_ACTIVATIONS_INT8 = 1, /* up to 127, one plane: half the integer products, other and coarser results */
+  EMEL_ACTIVATIONS_COUNT = 2
+};
+
 typedef struct emel_plan_desc {
   const emel_op* ops;
   uint64_t n_ops;
@@ -250,14 +258,15 @@ typedef struct emel_plan_desc {
   uint32_t output_width; /* floats in a row of a batch's logits; 0: n_vocab */
   uint32_t kv_type; /* of the KV cache's numbers: EMEL_TYPE_F16 or EMEL_TYPE_Q8_0 */
   uint32_t max_sequence_blocks; /* blocks of the longest sequence, at most n_blocks */
-  uint32_t reserved;
+  uint32_t activations; /* EMEL_ACTIVATIONS_* of all its quantised values */
 } emel_plan_desc;
 
 typedef struct emel_plan emel_plan;
 
 /* Bytes of one token's quantised activation of n values, of a KV cache, of ATTENTION's scratch for sequences of up to
- * n_blocks blocks; 0: more than 2^46, or no type of a KV cache. */
-EMEL_API uint64_t emel_quantized_bytes(uint64_t n);
+ * n_blocks blocks; 0: more than 2^46, or no type of a KV cache, or
+ * unknown activations. */
+EMEL_API uint64_t emel_quantized_bytes(uint64_t n, uint32_t activations);
 EMEL_API uint64_t emel_kv_bytes(uint64_t n_kv_layers, uint64_t n_blocks, uint64_t n_kv_heads, uint64_t head_dim,
                                 uint32_t kv_type);
 /* Bytes of a recurrent state (n_slots, n_state_layers, state_width) f32; 0: empty, or more than 2^46. */

@@ -129,9 +129,19 @@ void fill_values(Random& random, Bytes& to, size_t n) {
   for (size_t i = 0; i < n; ++i) to.floats()[i] = random.value() * 4.0f;
 }
 
-void quantize_rows(const emel::Kernels& k, Bytes& x, Bytes& records, size_t n, size_t n_rows) {
-  const emel::QuantizedLayout layout(n);
+// Cases of one plane carry a suffix: they are results of their own (docs/concepts/numerics.md).
+const char* suffix_of(size_t n_planes) { return n_planes == 1 ? "_int8" : ""; }
+
+void report_planes(const char* name, size_t n_planes, size_t a, size_t b, size_t c, uint64_t digest) {
+  char full[48];
+  snprintf(full, sizeof full, "%s%s", name, suffix_of(n_planes));
+  report(full, a, b, c, digest);
+}
+
+void quantize_rows(const emel::Kernels& k, Bytes& x, Bytes& records, size_t n, size_t n_rows, size_t n_planes) {
+  const emel::QuantizedLayout layout(n, n_planes);
   emel::BlockArgs a{};
+  a.n_planes = n_planes;
   a.first = x.floats();
   a.quantized = records.data;
   a.n = n;
@@ -139,18 +149,19 @@ void quantize_rows(const emel::Kernels& k, Bytes& x, Bytes& records, size_t n, s
   k.quantize(a);
 }
 
-void digest_matmul(const emel::Kernels& k, emel_pool* pool, uint32_t type, size_t rows, size_t cols, size_t n_tokens) {
+void digest_matmul(const emel::Kernels& k, emel_pool* pool, uint32_t type, size_t rows, size_t cols, size_t n_tokens,
+                   size_t n_planes = 2) {
   Random random{type * 1000003u + rows * 1009u + cols};
   const Matrix matrix(pool, random, type, rows, cols);
   const bool blocks = emel::is_block_type(type);
-  const size_t stride = blocks ? emel::QuantizedLayout(cols).bytes() : cols * 4;
+  const size_t stride = blocks ? emel::QuantizedLayout(cols, n_planes).bytes() : cols * 4;
   Bytes x(n_tokens * cols * 4);
   Bytes records(n_tokens * stride);
   Bytes bias(rows * 4);
   Bytes out(n_tokens * rows * 4);
   fill_values(random, x, n_tokens * cols);
   fill_values(random, bias, rows);
-  if (blocks) quantize_rows(k, x, records, cols, n_tokens);
+  if (blocks) quantize_rows(k, x, records, cols, n_tokens, n_planes);
   emel::MatmulArgs a{};
   a.packed = matrix.packed.data;
   a.activation = blocks ? records.data : x.data;
@@ -162,16 +173,17 @@ void digest_matmul(const emel::Kernels& k, emel_pool* pool, uint32_t type, size_
   a.cols = cols;
   a.group_end = (rows + 15) / 16;
   a.n_tokens = n_tokens;
+  a.n_planes = n_planes;
   k.matmul[type](a);
   char name[32];
   snprintf(name, sizeof name, "matmul_%u", type);
-  report(name, rows, cols, n_tokens, fnv1a(out.data, n_tokens * rows * 4));
+  report_planes(name, n_planes, rows, cols, n_tokens, fnv1a(out.data, n_tokens * rows * 4));
 }
 
-void digest_blocks(const emel::Kernels& k, size_t n) {
+void digest_blocks(const emel::Kernels& k, size_t n, size_t n_planes = 2) {
   Random random{n};
   constexpr size_t kRows = 3;
-  const emel::QuantizedLayout layout(n);
+  const emel::QuantizedLayout layout(n, n_planes);
   Bytes x(kRows * n * 4);
   Bytes y(kRows * n * 4);
   Bytes weight(n * 4);
@@ -182,12 +194,14 @@ void digest_blocks(const emel::Kernels& k, size_t n) {
   fill_values(random, y, kRows * n);
   fill_values(random, weight, n);
   x.floats()[0] = 1e-38f;  // a block of tiny values when n is small
-  quantize_rows(k, x, records, n, kRows);
-  report("quantize", n, 0, 0, fnv1a(records.data, kRows * layout.bytes()));
+  quantize_rows(k, x, records, n, kRows, n_planes);
+  report_planes("quantize", n_planes, n, 0, 0, fnv1a(records.data, kRows * layout.bytes()));
   emel::BlockArgs g{x.floats(), y.floats(), out.floats(), records.data, n, 0, kRows * layout.n_blocks};
+  g.n_planes = n_planes;
   k.gated[emel::kSilu](g);
-  report("gated", n, 0, 0, fnv1a(records.data, kRows * layout.bytes(), fnv1a(out.data, kRows * n * 4)));
+  report_planes("gated", n_planes, n, 0, 0, fnv1a(records.data, kRows * layout.bytes(), fnv1a(out.data, kRows * n * 4)));
   emel::NormArgs a{};
+  a.n_planes = n_planes;
   a.x = x.floats();
   a.delta = y.floats();
   a.weight = weight.floats();
@@ -199,8 +213,8 @@ void digest_blocks(const emel::Kernels& k, size_t n) {
   a.bad_layer = bad.ints();
   k.rms_norm(a);
   const uint64_t hash = fnv1a(x.data, kRows * n * 4, fnv1a(out.data, kRows * n * 4));
-  report("rms_norm", n, 0, 0, fnv1a(records.data, kRows * layout.bytes(), hash));
-  report("argmax", n, static_cast<size_t>(k.argmax(x.floats(), n)), 0, 0);
+  report_planes("rms_norm", n_planes, n, 0, 0, fnv1a(records.data, kRows * layout.bytes(), hash));
+  if (n_planes == 2) report("argmax", n, static_cast<size_t>(k.argmax(x.floats(), n)), 0, 0);
 }
 
 // One sequence of n_tokens after n_past, in a shuffled block table: rope_store, then attention by plan ops.
@@ -370,6 +384,15 @@ int main(int argc, char** argv) {
   for (size_t n = 1; n <= 66; ++n) digest_blocks(k, n);
   digest_blocks(k, 576);
   digest_blocks(k, 1000);
+  for (const size_t n : kTokens) {
+    for (const uint32_t type : kTypes) {
+      if (emel::is_block_type(type)) digest_matmul(k, pool, type, 37, 96, n, 1);
+    }
+    for (const uint32_t type : kSuperTypes) digest_matmul(k, pool, type, 37, 512, n, 1);
+    for (const uint32_t type : kLatticeTypes) digest_matmul(k, pool, type, 37, 512, n, 1);
+  }
+  constexpr size_t kWidths[] = {1, 16, 17, 31, 32, 33, 64, 66, 576, 1000};
+  for (const size_t n : kWidths) digest_blocks(k, n, 1);
 #endif
   constexpr Shape kAttention[] = {{1, 1, 64, 0, 1},   {3, 1, 64, 0, 40},  {9, 3, 64, 250, 30}, {4, 2, 80, 300, 1},
                                   {8, 8, 128, 15, 2}, {6, 2, 40, 511, 3}, {9, 3, 64, 700, 17}, {70, 1, 16, 270, 2}};

@@ -160,7 +160,7 @@ I32 random_ints() {
 }
 
 void integers() {
-  Digest arithmetic("i_add i_sub i_and i_max i_shl f_from_i");
+  Digest arithmetic("i_add i_sub i_and i_max i_shl i_shr f_from_i");
   Digest reduce("i_reduce_add i_reduce_max i_store_i8");
   for (int round = 0; round < 1000; ++round) {
     const I32 a = random_ints();
@@ -172,6 +172,8 @@ void integers() {
     arithmetic.ints(i_shl<0>(a));
     arithmetic.ints(i_shl<7>(a));
     arithmetic.ints(i_shl<23>(a));
+    arithmetic.ints(i_shr<2>(a));
+    arithmetic.ints(i_shr<6>(a));
     arithmetic.bits(f_from_i(a));
     reduce.add(static_cast<uint32_t>(i_reduce_add(small)));
     reduce.add(static_cast<uint32_t>(i_reduce_max(a)));
@@ -205,13 +207,13 @@ void bytes() {
 }
 
 // Tokens in tiles of T: whatever T is, the digest is the same.
-template <int T, int kBits, int kFirst, int kCount>
+template <int kPlanes, int T, int kBits, int kFirst, int kCount>
 void dots() {
   constexpr size_t kTokens = 8;
   constexpr size_t kStride = 128;
   constexpr size_t kLowAt = 48;
-  char name[48];
-  snprintf(name, sizeof name, "dot %d bits, from group %d, %d groups", kBits, kFirst, kCount);
+  char name[64];
+  snprintf(name, sizeof name, "dot %d planes, %d bits, from group %d, %d groups", kPlanes, kBits, kFirst, kCount);
   Digest digest(name);
   state = seed;
   for (int round = 0; round < 200; ++round) {
@@ -231,18 +233,21 @@ void dots() {
     for (int j = 0; j < 8; ++j) w[j] = u_load(weights[j]);
     for (size_t t = 0; t < kTokens; t += T) {
       I32 out[T];
-      dot_planes<T, kBits, kFirst, kCount>(w, a + t * kStride, kLowAt, kStride, out);
+      dot_planes<kPlanes, T, kBits, kFirst, kCount>(w, a + t * kStride, kLowAt, kStride, out);
       for (const I32& sum : out) digest.ints(sum);
     }
-    digest.ints(dot_single<kBits, kFirst, kCount>(w, a, kLowAt));
+    digest.ints(dot_single<kPlanes, kBits, kFirst, kCount>(w, a, kLowAt));
   }
 }
 
 template <int T, int kBits>
 void dots_of() {
-  dots<T, kBits, 0, 8>();
-  dots<T, kBits, 0, 4>();
-  dots<T, kBits, 4, 4>();
+  dots<1, T, kBits, 0, 8>();
+  dots<1, T, kBits, 0, 4>();
+  dots<1, T, kBits, 4, 4>();
+  dots<2, T, kBits, 0, 8>();
+  dots<2, T, kBits, 0, 4>();
+  dots<2, T, kBits, 4, 4>();
 }
 
 template <int T>

@@ -228,7 +228,7 @@ void digest_layer_norm(const emel::Kernels& kernels, emel_pool* pool, uint32_t n
   const uint64_t x = plan.place(n * 4);
   const uint64_t y = plan.place(n * 4);
   const uint64_t out = plan.place(n * 4);
-  const uint64_t records = plan.place(emel_quantized_bytes(n));
+  const uint64_t records = plan.place(emel_quantized_bytes(n, EMEL_ACTIVATIONS_INT16));
   emel_op& norm = plan.add(EMEL_OP_LAYER_NORM);
   norm.in[0] = x;
   if (biased) norm.in[1] = y;
@@ -241,7 +241,7 @@ void digest_layer_norm(const emel::Kernels& kernels, emel_pool* pool, uint32_t n
   norm.param[1] = 0.7f;
   const uint64_t inputs[2][2] = {{x, n}, {y, n}};
   report("layer_norm", n, biased, 0, plan.run(inputs, 2, out, n * 4, 0, 5));
-  report("layer_norm_q", n, biased, 0, plan.run(inputs, 2, records, emel_quantized_bytes(n), 0, 5));
+  report("layer_norm_q", n, biased, 0, plan.run(inputs, 2, records, emel_quantized_bytes(n, EMEL_ACTIVATIONS_INT16), 0, 5));
 }
 
 void digest_mean(const emel::Kernels& kernels, size_t n, size_t n_rows) {
@@ -362,7 +362,7 @@ void digest_gated(const emel::Kernels& kernels, emel_pool* pool, uint32_t activa
   const uint64_t x = plan.place(n * 4);
   const uint64_t y = plan.place(n * 4);
   const uint64_t out = plan.place(n * 4);
-  const uint64_t records = plan.place(emel_quantized_bytes(n));
+  const uint64_t records = plan.place(emel_quantized_bytes(n, EMEL_ACTIVATIONS_INT16));
   emel_op& op = plan.add(EMEL_OP_GATED);
   op.in[0] = x;
   if (gated) op.in[1] = y;
@@ -376,7 +376,7 @@ void digest_gated(const emel::Kernels& kernels, emel_pool* pool, uint32_t activa
   report(gated ? "gated_as" : "activation", n, activation, 0, plan.run(inputs, 2, out, n * 4, 0, 40));
   const uint64_t again[2][2] = {{x, n}, {y, n}};
   report(gated ? "gated_as_q" : "activation_q", n, activation, 0,
-         plan.run(again, 2, records, emel_quantized_bytes(n), 0, 40));
+         plan.run(again, 2, records, emel_quantized_bytes(n, EMEL_ACTIVATIONS_INT16), 0, 40));
 }
 
 }  // namespace

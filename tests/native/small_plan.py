@@ -1,7 +1,7 @@
 """A plan of a few records through the C ABI alone: its weights, its arena, its batch.
 
 plan = SmallPlan(isa)
-x, out = plan.place(4 * 32), plan.place(emel_quantized_bytes(32))
+x, out = plan.place(4 * 32), plan.place(plan.record_bytes(32))
 plan.add(OpKind.QUANTIZE, in_=[x], out=[out], dim=[32])
 plan.create()
 plan.write(x, values)
@@ -84,6 +84,10 @@ class SmallPlan:
         offset = int(self.desc.arena_bytes)
         self.desc.arena_bytes += -(-n_bytes // abi.ALIGNMENT) * abi.ALIGNMENT
         return offset
+
+    def record_bytes(self, n: int) -> int:
+        """Bytes of one quantised row of n values."""
+        return int(LIBRARY.emel_quantized_bytes(n, self.desc.activations))
 
     def add(self, kind: abi.OpKind, **fields: Any) -> abi.Op:
         """Appends a record (make_op)."""

@@ -43,7 +43,7 @@ class SoundPlan(SmallPlan):
         wide = 4 * WIDTH * 4
         x, q, out, gated, gathered = (self.place(wide) for _ in range(5))
         k, v, table = (self.place(4 * HEAD_DIM * 4) for _ in range(3))
-        quantized = self.place(4 * LIBRARY.emel_quantized_bytes(WIDTH))
+        quantized = self.place(4 * self.record_bytes(WIDTH))
         scratch = self.place(LIBRARY.emel_attention_scratch(4, 2, 1, HEAD_DIM, 8))
         heads = [2, 1, HEAD_DIM]
         self.add(OpKind.EMBED, out=[x], weight={0: EMBEDDING}, param=[1.0])

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from emel._native import LIBRARY
 from emel._native.abi import NONE, OpKind
 from native.activations import quantized
 from native.small_plan import SmallPlan
@@ -58,7 +57,7 @@ def run_gated(
     """(rows, n) float32 and (rows, bytes) records."""
     n_rows, n = gate.shape
     with SmallPlan(isa, max_tokens=n_rows) as plan:
-        n_bytes = LIBRARY.emel_quantized_bytes(n)
+        n_bytes = plan.record_bytes(n)
         places = [plan.place(n_rows * n * 4) for _ in range(3)]
         records = plan.place(n_rows * n_bytes)
         plan.add(

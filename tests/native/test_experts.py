@@ -145,8 +145,8 @@ class Layer(SmallPlan):
         routing = self.place(LIBRARY.emel_routing_bytes(n, k, e))
         gate, up, hidden = (self.place(n * k * ff * 4) for _ in range(3))
         results, self.out = self.place(n * k * d * 4), self.place(n * d * 4)
-        x_q, rows_q = (self.place(m * LIBRARY.emel_quantized_bytes(d)) for m in (n, n * k))
-        rows, hidden_q = self.place(n * k * d * 4), self.place(n * k * LIBRARY.emel_quantized_bytes(ff))
+        x_q, rows_q = (self.place(m * self.record_bytes(d)) for m in (n, n * k))
+        rows, hidden_q = self.place(n * k * d * 4), self.place(n * k * self.record_bytes(ff))
         self.add(OpKind.TOP_K, in_=[self.logits], out=[self.weighted, routing], dim=[e, k, SOFTMAX, 1])
         if quantized:
             self.add(OpKind.QUANTIZE, in_=[self.x], out=[x_q], dim=[d])

@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from emel._native import LIBRARY, check
-from emel._native.abi import OpKind
+from emel._native.abi import Activations, OpKind
 from emel.tensor.types import TensorType
-from native.activations import MOST_QUANTUM, quantized
+from native.activations import MOST_OF_ONE_PLANE, MOST_QUANTUM, quantized
 from native.formats import BLOCK_TYPES, FLOAT_TYPES, random_rows
 from native.small_plan import SmallPlan, quantized_rows
 
@@ -24,7 +24,8 @@ TOKENS = (1, 2, 3, 7, 8, 9, 17)
 BLOCK_COLUMNS = (32, 64, 96, 160, 576)
 SUPER_COLUMNS = (256, 512, 768)
 FLOAT_COLUMNS = (1, 2, 3, 4, 5, 7, 30, 64, 100)
-QUANTUM = 0.505 / MOST_QUANTUM  # largest error of an activation, of its block's largest magnitude
+# Largest error of an activation, of its block's largest magnitude.
+QUANTUM = {Activations.INT16: 0.505 / MOST_QUANTUM, Activations.INT8: 0.505 / MOST_OF_ONE_PLANE}
 EPSILON = 2.0**-24  # half a unit in the last place of float32
 
 Array = NDArray[np.float32]
@@ -34,20 +35,25 @@ class Product:
     """x . weights^T + bias by a plan of one MATMUL, with a QUANTIZE before it for block types."""
 
     def __init__(
-        self, type_: TensorType, weights: tuple[bytes, NDArray[np.float64]], bias: Array | None, max_tokens: int
+        self,
+        type_: TensorType,
+        weights: tuple[bytes, NDArray[np.float64]],
+        bias: Array | None,
+        max_tokens: int,
+        activations: Activations = Activations.INT16,
     ) -> None:
-        self.type, self.bias, self.max_tokens = type_, bias, max_tokens
+        self.type, self.bias, self.max_tokens, self.activations = type_, bias, max_tokens, activations
         self.raw, self.meant = weights
         self.rows, self.cols = self.meant.shape
 
     def run(self, x: Array, isa: int, pool: LanePool) -> Array:
         n_tokens = len(x)
-        with SmallPlan(isa, max_tokens=self.max_tokens) as plan:
+        with SmallPlan(isa, max_tokens=self.max_tokens, activations=self.activations) as plan:
             source = plan.place(self.max_tokens * self.cols * 4)
             out = plan.place(self.max_tokens * self.rows * 4)
             operand = source
             if self.type.is_quantized:
-                operand = plan.place(self.max_tokens * LIBRARY.emel_quantized_bytes(self.cols))
+                operand = plan.place(self.max_tokens * plan.record_bytes(self.cols))
                 plan.add(OpKind.QUANTIZE, in_=[source], out=[operand], dim=[self.cols])
             op = plan.add(OpKind.MATMUL, in_=[operand], out=[out], dim=[self.cols, 1])
             op.weight[0] = plan.matrix(pool, self.type, self.raw, self.rows, self.cols)
@@ -69,12 +75,12 @@ class Product:
         if not self.type.is_quantized:
             return added
         amax = np.abs(x).reshape(len(x), -1, 32).max(axis=2).astype(np.float64)
-        return added + QUANTUM * amax @ size.reshape(self.rows, -1, 32).sum(axis=2).T
+        return added + QUANTUM[self.activations] * amax @ size.reshape(self.rows, -1, 32).sum(axis=2).T
 
 
-def random_product(type_: TensorType, rows: int, cols: int) -> Product:
+def random_product(type_: TensorType, rows: int, cols: int, activations: Activations = Activations.INT16) -> Product:
     bias = np.random.default_rng(rows).standard_normal(rows).astype(np.float32) if rows % 2 else None
-    return Product(type_, random_rows(type_, rows, cols), bias, max(TOKENS))
+    return Product(type_, random_rows(type_, rows, cols), bias, max(TOKENS), activations)
 
 
 def columns_of(type_: TensorType) -> tuple[int, ...]:
@@ -100,6 +106,25 @@ def test_matmul_is_near_float64_on_every_route(
                 assert np.array_equal(got, specification[:n_tokens]), (cols, n_tokens, isa)
 
 
+@pytest.mark.parametrize("type_", BLOCK_TYPES)
+def test_int8_matmul_is_near_float64_on_every_route(
+    type_: TensorType, routes: dict[str, int], lanes: dict[int, LanePool]
+) -> None:
+    for cols in columns_of(type_)[-2:]:
+        product = random_product(type_, 37, cols, Activations.INT8)
+        x = np.random.default_rng(cols).standard_normal((max(TOKENS), cols)).astype(np.float32)
+        specification = product.run(x, routes["scalar"], lanes[1])
+        error = np.abs(specification - product.exact(x))
+        assert (error <= product.tolerance(x)).all(), cols
+        product.activations = Activations.INT16
+        assert (error > product.tolerance(x)).any()  # they are results of their own
+        product.activations = Activations.INT8
+        for n_tokens in TOKENS:
+            for isa in routes.values():
+                got = product.run(x[:n_tokens], isa, lanes[3 if n_tokens % 2 else 1])
+                assert np.array_equal(got, specification[:n_tokens]), (cols, n_tokens, isa)
+
+
 @pytest.mark.parametrize("type_", EXACT_TYPES)
 def test_matmul_is_exact_where_nothing_rounds(
     type_: TensorType, routes: dict[str, int], lanes: dict[int, LanePool]
@@ -116,11 +141,14 @@ def test_matmul_is_exact_where_nothing_rounds(
         assert np.array_equal(product.run(x, isa, lanes[1]), x @ weights.T)
 
 
+@pytest.mark.parametrize("activations", Activations)
 @pytest.mark.parametrize("type_", BLOCK_TYPES)
-def test_matmul_holds_the_largest_quanta(type_: TensorType, routes: dict[str, int], lanes: dict[int, LanePool]) -> None:
+def test_matmul_holds_the_largest_quanta(
+    type_: TensorType, activations: Activations, routes: dict[str, int], lanes: dict[int, LanePool]
+) -> None:
     """Every activation at its end: sums of byte products must neither overflow nor saturate on any route."""
     cols = 2 * type_.block_elements
-    product = random_product(type_, 48, cols)
+    product = random_product(type_, 48, cols, activations)
     for signs in (np.ones(cols), -np.ones(cols), np.resize([1, -1], cols), np.resize([1, 1, -1, -1], cols)):
         x = np.tile(3 * signs.astype(np.float32), (8, 1))
         specification = product.run(x, routes["scalar"], lanes[1])
@@ -141,7 +169,7 @@ def test_matmul_of_parts_shares_the_work_and_keeps_them_apart(
     for isa in routes.values():
         with SmallPlan(isa, max_tokens=n_tokens) as plan:
             source = plan.place(x.nbytes)
-            operand = plan.place(n_tokens * LIBRARY.emel_quantized_bytes(cols)) if type_.is_quantized else source
+            operand = plan.place(n_tokens * plan.record_bytes(cols)) if type_.is_quantized else source
             if type_.is_quantized:
                 plan.add(OpKind.QUANTIZE, in_=[source], out=[operand], dim=[cols])
             outs = [plan.place(n_tokens * rows * 4) for rows in shapes]
@@ -171,12 +199,13 @@ def test_matmul_writes_nothing_behind_its_rows(routes: dict[str, int], lanes: di
             assert (plan.arena[out + 3 * 5 * 4 :] == 0xEE).all()
 
 
+@pytest.mark.parametrize("activations", Activations)
 @pytest.mark.parametrize("type_", BLOCK_TYPES)
 def test_a_token_that_is_not_finite_spoils_its_own_products_alone(
-    type_: TensorType, routes: dict[str, int], lanes: dict[int, LanePool]
+    type_: TensorType, activations: Activations, routes: dict[str, int], lanes: dict[int, LanePool]
 ) -> None:
     cols = 3 * type_.block_elements
-    product = random_product(type_, 37, cols)
+    product = random_product(type_, 37, cols, activations)
     x = np.random.default_rng(1).standard_normal((9, cols)).astype(np.float32)
     expected = product.run(x, routes["scalar"], lanes[1])
     x[4, 50] = np.inf

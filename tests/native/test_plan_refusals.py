@@ -201,6 +201,7 @@ DESCRIPTIONS: list[tuple[dict[str, int], int, str]] = [
     ({"n_kv_layers": 1 << 31, "n_blocks": 1 << 31, "n_kv_heads": 1 << 31}, INVALID, "is too large"),
     ({"n_vocab": 9}, INVALID, "embedding rows is 8, allowed 9"),
     ({"isa": 77}, UNSUPPORTED, "route 77 is not available on this CPU"),
+    ({"activations": 2}, UNSUPPORTED, "activations 2 are unknown, allowed are 0 (int16) and 1 (int8)"),
     ({"isa": -1}, UNSUPPORTED, "route -1 is not available on this CPU"),
     ({"max_tokens": 1 << 20}, OUT_OF_BOUNDS, "allowed"),
 ]

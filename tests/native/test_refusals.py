@@ -372,13 +372,13 @@ def test_rope_frequencies_refuse(base: float, n_rot: int) -> None:
 
 def test_sizes_beyond_any_memory_are_zero() -> None:
     huge = 2**63
-    assert LIBRARY.emel_quantized_bytes(huge) == 0
+    assert LIBRARY.emel_quantized_bytes(huge, 0) == 0
     for arguments in ((huge, 1, 1, 64), (1, huge, 1, 64), (1, 1, huge, 64), (1, 1, 1, huge), (2**20,) * 4):
         assert LIBRARY.emel_kv_bytes(*arguments, 1) == LIBRARY.emel_kv_bytes(*arguments, 8) == 0, arguments
     assert [kind for kind in range(50) if LIBRARY.emel_kv_bytes(1, 1, 1, 64, kind)] == [1, 8]
     for shape in ((1, huge, 1, 64, 1), (1, 1, 1, huge, 1), (2**32 - 1, 2**32, 1, 2**20, huge)):
         assert LIBRARY.emel_attention_scratch(*shape) == 0, shape
-    assert LIBRARY.emel_quantized_bytes(33) > 0
+    assert LIBRARY.emel_quantized_bytes(33, 0) > 0
     assert LIBRARY.emel_attention_scratch(2**40, 1, 1, 64, 17) == LIBRARY.emel_attention_scratch(16, 1, 1, 64, 17)
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from emel._native import LIBRARY
 from emel._native.abi import OpFlag, OpKind
 from native.activations import Record, quantized, read_record
 from native.small_plan import SmallPlan
@@ -42,7 +41,7 @@ def run_op(
     """(rows, n) float32 and (rows, bytes) records of an op over rows; for a norm, the last input is its weight."""
     n_rows, n = inputs[0].shape
     with SmallPlan(isa, max_tokens=n_rows) as plan:
-        records_bytes = LIBRARY.emel_quantized_bytes(n)
+        records_bytes = plan.record_bytes(n)
         rows = inputs if epsilon is None else inputs[:-1]
         places = [plan.place(n_rows * n * 4) for _ in rows]
         out, records = plan.place(n_rows * n * 4), plan.place(n_rows * records_bytes)

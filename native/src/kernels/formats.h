@@ -14,6 +14,7 @@ constexpr size_t kRowsPerGroup = 16;
 constexpr size_t kBlock = 32;
 constexpr size_t kCacheLine = 64;
 constexpr size_t kSuperBlocks = 8;  // blocks that share a super scale
+constexpr size_t kFields = 4;  // blocks of kTwo that share their vectors
 
 constexpr size_t round_up(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -22,7 +23,7 @@ enum class Quants : uint8_t {
   kTable,  // 4 bits that index a table of int8, offset by 128
   kFive,  // nibbles and a plane of one bit
   kSix,  // nibbles and a plane of two bits
-  kTwo,  // a plane of two bits
+  kTwo,  // 2 bits, four blocks in the same bytes
   kThree,  // a plane of two bits and a plane of one
   kBytes,
 };
@@ -167,7 +168,9 @@ struct BlockLayout {
   }
   constexpr size_t unit_at(size_t block) const { return block / unit_blocks * unit_bytes; }
   constexpr size_t quants_at(size_t block) const {
-    return unit_at(block) + header_bytes + block % unit_blocks * block_bytes;
+    const size_t in_unit = block % unit_blocks;
+    const size_t first = format.quants == Quants::kTwo ? in_unit / kFields * kFields : in_unit;
+    return unit_at(block) + header_bytes + first * block_bytes;
   }
   // float16 s (or bfloat16) of a block, or the super scale d.
   constexpr size_t scale_at(size_t block) const {

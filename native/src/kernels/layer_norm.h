@@ -22,7 +22,7 @@ EMEL_INLINE F32 summed_stream(const NormArgs& a, float* x, const float* delta) {
 
 // (x - mean) / sqrt(mean((x - mean)^2) + epsilon) * weight + bias (Ba et al. 2016, arXiv:1607.06450).
 void layer_norm(const NormArgs& a) {
-  const QuantizedLayout layout(a.n);
+  const QuantizedLayout layout(a.n, a.n_planes);
   for (size_t row = a.row_begin; row < a.row_end; ++row) {
     float* x = a.x + row * a.n;
     const F32 sum = summed_stream(a, x, a.delta == nullptr ? nullptr : a.delta + row * a.n);

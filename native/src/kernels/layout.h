@@ -3,12 +3,13 @@
 // Packed weights: 16 consecutive rows of a matrix form a group, one vector lane per row. A group of a block format is
 // a sequence of units (BlockLayout). In a vector of 64 bytes, byte 4 * row + i belongs to column 4 * j + i of the
 // block; nibbles hold j in the low and j + 4 in the high half, planes of two bits four j each, planes of one bit all
-// eight. A group of a float format holds 16 values per column. Missing rows and missing blocks are zero.
+// eight; kTwo holds j of four blocks, a field of two bits each. A group of a float format holds 16 values per column. Missing rows and missing blocks are zero.
 //
-// Quantised activations: one record per token, blocks of 32 values x = d * q, |q| <= 32512, q = 255 * high + low.
-// First the int8 high parts of all blocks, then their int8 low parts, then per block float32 scale d, float32
-// d * sum(q), int32 -sum(q), and int32 sums of each half block. Two int8 planes because one (3 % error in the
-// logits of a small model) is not near enough to the exact answer: docs/decisions/0001-two-planes.md.
+// Quantised activations: one record per token, blocks of 32 values x = d * q. In two planes |q| <= 32512 and
+// q = 255 * high + low: first the int8 high parts of all blocks, then their int8 low parts. In one plane |q| <= 127, and
+// there are no low parts. Then per block float32 scale d, float32 d * sum(q), int32 -sum(q), and int32 sums of each half
+// block. Two planes because one (3 % error in the logits of a small model) is not near enough to the exact answer; one
+// for those who ask for it: docs/decisions/0001-two-planes.md.
 #pragma once
 
 #include "kernels/formats.h"
@@ -17,13 +18,14 @@ namespace emel {
 namespace {
 
 constexpr int kRadix = 255;  // of the two planes: each part stays within [-127, 127]
-constexpr int kMostQuantum = 127 * kRadix + 127;
+constexpr int most_quantum(size_t n_planes) { return n_planes == 1 ? 127 : 127 * kRadix + 127; }
 
 struct QuantizedLayout {
   size_t n_blocks;
-  constexpr explicit QuantizedLayout(size_t n) : n_blocks((n + kBlock - 1) / kBlock) {}
+  size_t n_planes;  // 1 or 2
+  constexpr QuantizedLayout(size_t n, size_t n_planes_) : n_blocks((n + kBlock - 1) / kBlock), n_planes(n_planes_) {}
   constexpr size_t low_at() const { return n_blocks * kBlock; }
-  constexpr size_t scales_at() const { return 2 * n_blocks * kBlock; }
+  constexpr size_t scales_at() const { return n_planes * n_blocks * kBlock; }
   constexpr size_t scaled_sums_at() const { return scales_at() + 4 * n_blocks; }
   constexpr size_t negative_sums_at() const { return scaled_sums_at() + 4 * n_blocks; }
   constexpr size_t half_sums_at() const { return negative_sums_at() + 4 * n_blocks; }

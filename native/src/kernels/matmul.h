@@ -7,13 +7,23 @@
 namespace emel {
 namespace {
 
+// Blocks of kTwo come in fours that share their vectors: block b has field b % kFields of each.
+constexpr int parts_of(Quants quants) { return quants == Quants::kTwo ? static_cast<int>(kFields) : 1; }
+
+// By how many bits the weights of part kPart are too large: as many as their sums are shifted back by (kShiftSums).
+template <uint32_t kType, int kPart>
+constexpr int excess_bits() {
+  return kShiftSums && format_of(kType).quants == Quants::kTwo ? 2 * kPart : 0;
+}
+
 // The 64 bytes j of a block from its bit planes, j a constant.
-template <Quants kQuants, int j>
+template <Quants kQuants, int kPart, int j>
 EMEL_INLINE U8 unpack_vector(const uint8_t* quants, const Table& table) {
   if constexpr (kQuants == Quants::kBytes) {
     return u_load(quants + 64 * j);
   } else if constexpr (kQuants == Quants::kTwo) {
-    return u_shift_right<2 * (j % 4)>(u_load(quants + 64 * (j / 4)), 3);
+    const U8 four = u_load(quants + 64 * j);
+    return kShiftSums ? u_mask(four, 3 << 2 * kPart) : u_shift_right<2 * kPart>(four, 3);
   } else if constexpr (kQuants == Quants::kThree) {
     const U8 two = u_shift_right<2 * (j % 4)>(u_load(quants + 64 * (j / 4)), 3);
     const U8 bits = u_load(quants + 128);
@@ -38,55 +48,74 @@ EMEL_INLINE U8 unpack_vector(const uint8_t* quants, const Table& table) {
   }
 }
 
-template <uint32_t kType>
+template <uint32_t kType, int kPart>
 EMEL_INLINE void unpack_block(const uint8_t* group, size_t b, U8 (&w)[8]) {
   constexpr BlockLayout kLayout(kType);
   constexpr Quants kQuants = kLayout.format.quants;
   const uint8_t* quants = group + kLayout.quants_at(b);
-  w[0] = unpack_vector<kQuants, 0>(quants, table_of(kType));
-  w[1] = unpack_vector<kQuants, 1>(quants, table_of(kType));
-  w[2] = unpack_vector<kQuants, 2>(quants, table_of(kType));
-  w[3] = unpack_vector<kQuants, 3>(quants, table_of(kType));
-  w[4] = unpack_vector<kQuants, 4>(quants, table_of(kType));
-  w[5] = unpack_vector<kQuants, 5>(quants, table_of(kType));
-  w[6] = unpack_vector<kQuants, 6>(quants, table_of(kType));
-  w[7] = unpack_vector<kQuants, 7>(quants, table_of(kType));
+  w[0] = unpack_vector<kQuants, kPart, 0>(quants, table_of(kType));
+  w[1] = unpack_vector<kQuants, kPart, 1>(quants, table_of(kType));
+  w[2] = unpack_vector<kQuants, kPart, 2>(quants, table_of(kType));
+  w[3] = unpack_vector<kQuants, kPart, 3>(quants, table_of(kType));
+  w[4] = unpack_vector<kQuants, kPart, 4>(quants, table_of(kType));
+  w[5] = unpack_vector<kQuants, kPart, 5>(quants, table_of(kType));
+  w[6] = unpack_vector<kQuants, kPart, 6>(quants, table_of(kType));
+  w[7] = unpack_vector<kQuants, kPart, 7>(quants, table_of(kType));
 }
 
 EMEL_INLINE const uint16_t* halves_at(const uint8_t* p) { return reinterpret_cast<const uint16_t*>(p); }
 
+// What the blocks of a unit share, for the 16 rows: d and -dmin of super formats, nothing of others.
+struct UnitScales {
+  F32 scale;
+  F32 offset;
+};
+
+template <uint32_t kType>
+EMEL_INLINE void load_unit_scales(const uint8_t* group, size_t b, UnitScales& unit) {
+  constexpr BlockLayout kLayout(kType);
+  constexpr Format kFormat = kLayout.format;
+  if constexpr (is_super(kFormat.scales)) {
+    if (b % kSuperBlocks != 0) return;
+    unit.scale = f_load_f16(halves_at(group + kLayout.scale_at(b)));
+    if constexpr (kFormat.fraction != 1) unit.scale = f_mul(unit.scale, f_set1(kFormat.fraction));
+    if constexpr (has_offset(kFormat.scales)) {
+      unit.offset = f_sub(f_zero(), f_load_f16(halves_at(group + kLayout.offset_at(b))));
+    }
+  }
+}
+
 // s of a block's half, for the 16 rows. Products of scales are exact in float32.
 template <uint32_t kType>
-EMEL_INLINE F32 scale_of(const uint8_t* group, size_t b, size_t half) {
+EMEL_INLINE F32 scale_of(const uint8_t* group, size_t b, size_t half, const UnitScales& unit) {
   constexpr BlockLayout kLayout(kType);
   constexpr Scales kScales = kLayout.format.scales;
-  const uint16_t* scale = halves_at(group + kLayout.scale_at(b));
   if constexpr (kScales == Scales::kBfloat) {
-    return f_load_bf16(scale);
+    return f_load_bf16(halves_at(group + kLayout.scale_at(b)));
+  } else if constexpr (kScales == Scales::kSuperHalf) {
+    return unit.scale;
   } else if constexpr (kScales == Scales::kSuper) {
-    const F32 product = f_mul(f_load_f16(scale), f_load_i8(group + kLayout.sub_scale_at(b, half)));
-    return kLayout.format.fraction == 1 ? product : f_mul(product, f_set1(kLayout.format.fraction));
+    return f_mul(unit.scale, f_load_i8(group + kLayout.sub_scale_at(b, half)));
   } else if constexpr (kScales == Scales::kSuperOffset) {
-    return f_mul(f_load_f16(scale), f_load_u8(group + kLayout.sub_scale_at(b, half)));
+    return f_mul(unit.scale, f_load_u8(group + kLayout.sub_scale_at(b, half)));
   } else if constexpr (kScales == Scales::kSuperNibbles) {
-    return f_mul(f_load_f16(scale), f_load_low_nibbles(group + kLayout.sub_scale_at(b, half)));
+    return f_mul(unit.scale, f_load_low_nibbles(group + kLayout.sub_scale_at(b, half)));
   } else {
-    return f_load_f16(scale);
+    return f_load_f16(halves_at(group + kLayout.scale_at(b)));
   }
 }
 
 // m of a block's half.
 template <uint32_t kType>
-EMEL_INLINE F32 offset_of(const uint8_t* group, size_t b, size_t half) {
+EMEL_INLINE F32 offset_of(const uint8_t* group, size_t b, size_t half, const UnitScales& unit) {
   constexpr BlockLayout kLayout(kType);
   constexpr Scales kScales = kLayout.format.scales;
-  const F32 offset = f_load_f16(halves_at(group + kLayout.offset_at(b)));
   if constexpr (kScales == Scales::kSuperOffset) {
-    return f_mul(f_sub(f_zero(), offset), f_load_u8(group + kLayout.sub_offset_at(b, half)));
+    return f_mul(unit.offset, f_load_u8(group + kLayout.sub_offset_at(b, half)));
   } else if constexpr (kScales == Scales::kSuperNibbles) {
-    return f_mul(f_sub(f_zero(), offset), f_load_high_nibbles(group + kLayout.sub_scale_at(b, half)));
+    return f_mul(unit.offset, f_load_high_nibbles(group + kLayout.sub_scale_at(b, half)));
   } else {
-    return offset;
+    return f_load_f16(halves_at(group + kLayout.offset_at(b)));
   }
 }
 
@@ -130,82 +159,95 @@ EMEL_INLINE F32 add_offset(F32 acc, F32 offset, const uint8_t* record, const Qua
   }
 }
 
-template <uint32_t kType, int T, int kHalf>
-EMEL_INLINE void add_half(F32 (&acc)[T], const U8 (&w)[8], const uint8_t* group, const uint8_t* records, size_t stride,
-                          const QuantizedLayout& layout, size_t b) {
-  constexpr Format kFormat = format_of(kType);
-  constexpr int kCount = kFormat.halves == 1 ? 8 : 4;
-  I32 idot[T];
-  dot_planes<T, quant_bits(kFormat.quants), kHalf * kCount, kCount>(
-      w, reinterpret_cast<const int8_t*>(records) + b * kBlock, layout.low_at(), stride, idot);
-  const F32 scale = scale_of<kType>(group, b, kHalf);
-#pragma unroll
-  for (int t = 0; t < T; ++t) {
-    acc[t] = add_product<kType, kHalf>(acc[t], idot[t], scale, records + static_cast<size_t>(t) * stride, layout, b);
-  }
-}
+constexpr size_t kFetchAhead = 2048;
 
-template <uint32_t kType, int T, int kHalf>
-EMEL_INLINE void add_offsets(F32 (&acc)[T], const uint8_t* group, const uint8_t* records, size_t stride,
-                             const QuantizedLayout& layout, size_t b) {
-  if constexpr (has_offset(format_of(kType).scales)) {
-    const F32 offset = offset_of<kType>(group, b, kHalf);
+// One row group times T tokens, the first of which has its record at records.
+template <uint32_t kType, int kPlanes, int T>
+struct GroupTile {
+  const uint8_t* group;
+  const uint8_t* records;
+  size_t stride;
+  const QuantizedLayout& layout;
+  UnitScales unit;
+  F32 acc[T];
+
+  EMEL_INLINE_MEMBER const uint8_t* record(int t) const { return records + static_cast<size_t>(t) * stride; }
+
+  template <int kHalf, int kPart>
+  EMEL_INLINE_MEMBER void add_half(const U8 (&w)[8], size_t b) {
+    constexpr Format kFormat = format_of(kType);
+    constexpr int kCount = kFormat.halves == 1 ? 8 : 4;
+    constexpr int kExcess = excess_bits<kType, kPart>();
+    constexpr int kBits = quant_bits(kFormat.quants) + kExcess;
+    const int8_t* block = reinterpret_cast<const int8_t*>(records) + b * kBlock;
+    I32 idot[T];
+    if constexpr (T == 1) {
+      idot[0] = dot_single<kPlanes, kBits, kHalf * kCount, kCount>(w, block, layout.low_at());
+    } else {
+      dot_planes<kPlanes, T, kBits, kHalf * kCount, kCount>(w, block, layout.low_at(), stride, idot);
+    }
+    const F32 scale = scale_of<kType>(group, b, kHalf, unit);
 #pragma unroll
     for (int t = 0; t < T; ++t) {
-      acc[t] = add_offset<kType, kHalf>(acc[t], offset, records + static_cast<size_t>(t) * stride, layout, b);
+      if constexpr (kExcess != 0) idot[t] = i_shr<kExcess>(idot[t]);
+      acc[t] = add_product<kType, kHalf>(acc[t], idot[t], scale, record(t), layout, b);
     }
   }
-}
 
-// One row group times T tokens.
-template <uint32_t kType, int T>
+  template <int kHalf>
+  EMEL_INLINE_MEMBER void add_offsets(size_t b) {
+    if constexpr (has_offset(format_of(kType).scales)) {
+      const F32 offset = offset_of<kType>(group, b, kHalf, unit);
+#pragma unroll
+      for (int t = 0; t < T; ++t) acc[t] = add_offset<kType, kHalf>(acc[t], offset, record(t), layout, b);
+    }
+  }
+
+  template <int kPart>
+  EMEL_INLINE_MEMBER void add_block(size_t b) {
+    constexpr bool kTwice = format_of(kType).halves == 2;
+    U8 w[8];
+    unpack_block<kType, kPart>(group, b, w);
+    add_half<0, kPart>(w, b);
+    if constexpr (kTwice) add_half<1, kPart>(w, b);
+    add_offsets<0>(b);
+    if constexpr (kTwice) add_offsets<1>(b);
+  }
+
+  // All blocks of the group. A lone token reads its slice of the matrix once, from end to end: what lies kFetchAhead
+  // bytes further on is fetched meanwhile, over the borders of pages where the CPU stops by itself. An address past the
+  // end of the matrix asks for nothing.
+  EMEL_INLINE_MEMBER void add_blocks() {
+    constexpr BlockLayout kLayout(kType);
+    constexpr int kParts = parts_of(kLayout.format.quants);
+    constexpr size_t kStep = kLayout.unit_bytes * kParts / kLayout.unit_blocks;
+#pragma unroll
+    for (int t = 0; t < T; ++t) acc[t] = f_zero();
+    for (size_t b = 0; b < layout.n_blocks; b += kParts) {
+      load_unit_scales<kType>(group, b, unit);
+      if constexpr (T == 1) {
+        const uint8_t* ahead = group + b / kParts * kStep + kFetchAhead;
+#pragma unroll
+        for (size_t at = 0; at < kStep; at += kCacheLine) __builtin_prefetch(ahead + at);
+      }
+      add_block<0>(b);
+      if constexpr (kParts == 4) {
+        add_block<1>(b + 1);
+        add_block<2>(b + 2);
+        add_block<3>(b + 3);
+      }
+    }
+  }
+};
+
+template <uint32_t kType, int kPlanes, int T>
 EMEL_INLINE void token_tile(const MatmulArgs& m, size_t group_bytes, const QuantizedLayout& layout, size_t group,
                             size_t token) {
-  constexpr bool kTwice = format_of(kType).halves == 2;
-  const uint8_t* records = m.activation + token * m.activation_stride;
-  const uint8_t* weights = m.packed + group * group_bytes;
-  F32 acc[T];
+  GroupTile<kType, kPlanes, T> tile{m.packed + group * group_bytes, m.activation + token * m.activation_stride,
+                               m.activation_stride, layout, {}, {}};
+  tile.add_blocks();
 #pragma unroll
-  for (int t = 0; t < T; ++t) acc[t] = f_zero();
-  for (size_t b = 0; b < layout.n_blocks; ++b) {
-    U8 w[8];
-    unpack_block<kType>(weights, b, w);
-    add_half<kType, T, 0>(acc, w, weights, records, m.activation_stride, layout, b);
-    if constexpr (kTwice) add_half<kType, T, 1>(acc, w, weights, records, m.activation_stride, layout, b);
-    add_offsets<kType, T, 0>(acc, weights, records, m.activation_stride, layout, b);
-    if constexpr (kTwice) add_offsets<kType, T, 1>(acc, weights, records, m.activation_stride, layout, b);
-  }
-#pragma unroll
-  for (int t = 0; t < T; ++t) store_rows(m, group, token + static_cast<size_t>(t), acc[t]);
-}
-
-template <uint32_t kType, int kHalf>
-EMEL_INLINE F32 add_single_half(F32 acc, const U8 (&w)[8], const uint8_t* group, const uint8_t* record,
-                                const QuantizedLayout& layout, size_t b) {
-  constexpr Format kFormat = format_of(kType);
-  constexpr int kCount = kFormat.halves == 1 ? 8 : 4;
-  const int8_t* block = reinterpret_cast<const int8_t*>(record) + b * kBlock;
-  const I32 idot = dot_single<quant_bits(kFormat.quants), kHalf * kCount, kCount>(w, block, layout.low_at());
-  return add_product<kType, kHalf>(acc, idot, scale_of<kType>(group, b, kHalf), record, layout, b);
-}
-
-// One token: the slice of the matrix is read once, from end to end, which is all the memory system is good at.
-template <uint32_t kType>
-EMEL_INLINE void single_token(const MatmulArgs& m, size_t group_bytes, const QuantizedLayout& layout) {
-  constexpr bool kTwice = format_of(kType).halves == 2;
-  for (size_t group = m.group_begin; group < m.group_end; ++group) {
-    const uint8_t* weights = m.packed + group * group_bytes;
-    F32 acc[1] = {f_zero()};
-    for (size_t b = 0; b < layout.n_blocks; ++b) {
-      U8 w[8];
-      unpack_block<kType>(weights, b, w);
-      acc[0] = add_single_half<kType, 0>(acc[0], w, weights, m.activation, layout, b);
-      if constexpr (kTwice) acc[0] = add_single_half<kType, 1>(acc[0], w, weights, m.activation, layout, b);
-      add_offsets<kType, 1, 0>(acc, weights, m.activation, 0, layout, b);
-      if constexpr (kTwice) add_offsets<kType, 1, 1>(acc, weights, m.activation, 0, layout, b);
-    }
-    store_rows(m, group, 0, acc[0]);
-  }
+  for (int t = 0; t < T; ++t) store_rows(m, group, token + static_cast<size_t>(t), tile.acc[t]);
 }
 
 // Tokens of one panel stay in the second-level cache while every group of the slice passes over them; a token tile
@@ -213,34 +255,42 @@ EMEL_INLINE void single_token(const MatmulArgs& m, size_t group_bytes, const Qua
 constexpr size_t kPanelBytes = 384 * 1024;
 constexpr size_t kTileGroups = 4;
 
-template <uint32_t kType, int T>
+template <uint32_t kType, int kPlanes, int T>
 EMEL_INLINE size_t token_tiles(const MatmulArgs& m, size_t group_bytes, const QuantizedLayout& layout,
                                size_t group_begin, size_t group_end, size_t token, size_t token_end) {
   for (; token + T <= token_end; token += T) {
     for (size_t group = group_begin; group < group_end; ++group) {
-      token_tile<kType, T>(m, group_bytes, layout, group, token);
+      token_tile<kType, kPlanes, T>(m, group_bytes, layout, group, token);
     }
   }
   return token;
 }
 
-template <uint32_t kType>
-void matmul_blocks(const MatmulArgs& m) {
-  const QuantizedLayout layout(m.cols);
+template <uint32_t kType, int kPlanes>
+void matmul_planes(const MatmulArgs& m) {
+  const QuantizedLayout layout(m.cols, kPlanes);
   const size_t group_bytes = BlockLayout(kType).group_bytes(layout.n_blocks);
-  if (m.n_tokens == 1) return single_token<kType>(m, group_bytes, layout);
   size_t panel = kPanelBytes / m.activation_stride / kTileTokens * kTileTokens;
   if (panel == 0) panel = kTileTokens;
   for (size_t begin = 0; begin < m.n_tokens; begin += panel) {
     const size_t end = begin + panel < m.n_tokens ? begin + panel : m.n_tokens;
     for (size_t group = m.group_begin; group < m.group_end; group += kTileGroups) {
       const size_t last = group + kTileGroups < m.group_end ? group + kTileGroups : m.group_end;
-      size_t token = token_tiles<kType, kTileTokens>(m, group_bytes, layout, group, last, begin, end);
-      if constexpr (kTileTokens > 4) token = token_tiles<kType, 4>(m, group_bytes, layout, group, last, token, end);
-      if constexpr (kTileTokens > 2) token = token_tiles<kType, 2>(m, group_bytes, layout, group, last, token, end);
-      token_tiles<kType, 1>(m, group_bytes, layout, group, last, token, end);
+      size_t token = token_tiles<kType, kPlanes, kTileTokens>(m, group_bytes, layout, group, last, begin, end);
+      if constexpr (kTileTokens > 4) {
+        token = token_tiles<kType, kPlanes, 4>(m, group_bytes, layout, group, last, token, end);
+      }
+      if constexpr (kTileTokens > 2) {
+        token = token_tiles<kType, kPlanes, 2>(m, group_bytes, layout, group, last, token, end);
+      }
+      token_tiles<kType, kPlanes, 1>(m, group_bytes, layout, group, last, token, end);
     }
   }
+}
+
+template <uint32_t kType>
+void matmul_blocks(const MatmulArgs& m) {
+  return m.n_planes == 1 ? matmul_planes<kType, 1>(m) : matmul_planes<kType, 2>(m);
 }
 
 struct Bfloat {

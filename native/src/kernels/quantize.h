@@ -4,11 +4,12 @@
 namespace emel {
 namespace {
 
-// Values below this are a zero block: kMostQuantum / amax would overflow.
+// Values below this are a zero block: most_quantum / amax would overflow.
 constexpr float kSmallestAmax = 1.92592994e-34f;  // 2^-112
 
 // q = 255 * high + low; the quotient is never near a tie, as 255 is odd.
 EMEL_INLINE void store_planes(I32 q, uint8_t* record, const QuantizedLayout& layout, size_t at) {
+  if (layout.n_planes == 1) return i_store_i8(reinterpret_cast<int8_t*>(record) + at, q);
   const I32 high = i_round(f_mul(f_from_i(q), f_set1(1.0f / static_cast<float>(kRadix))));
   i_store_i8(reinterpret_cast<int8_t*>(record) + at, high);
   i_store_i8(reinterpret_cast<int8_t*>(record) + layout.low_at() + at, i_sub(q, i_sub(i_shl<8>(high), high)));
@@ -28,8 +29,9 @@ EMEL_INLINE void quantize_block(F32 first, F32 second, uint8_t* record, const Qu
     const uint32_t nan_bits = 0x7fc00000u;
     memcpy(&d, &nan_bits, sizeof d);
   } else if (amax >= kSmallestAmax) {
-    d = amax / static_cast<float>(kMostQuantum);
-    const F32 inverse = f_set1(static_cast<float>(kMostQuantum) / amax);
+    const float most = static_cast<float>(most_quantum(layout.n_planes));
+    d = amax / most;
+    const F32 inverse = f_set1(most / amax);
     q_first = i_round(f_mul(first, inverse));
     q_second = i_round(f_mul(second, inverse));
   }
@@ -61,7 +63,7 @@ EMEL_INLINE void store_left(float* p, F32 a, int left) {
 
 // x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich 2019, arXiv:1910.07467).
 void rms_norm(const NormArgs& a) {
-  const QuantizedLayout layout(a.n);
+  const QuantizedLayout layout(a.n, a.n_planes);
   for (size_t row = a.row_begin; row < a.row_end; ++row) {
     float* x = a.x + row * a.n;
     const float* delta = a.delta == nullptr ? nullptr : a.delta + row * a.n;
@@ -121,7 +123,7 @@ EMEL_INLINE F32 gate_for(const BlockArgs& a, F32 x) {
 
 template <int kActivation>
 EMEL_INLINE void blocks(const BlockArgs& a) {
-  const QuantizedLayout layout(a.n);
+  const QuantizedLayout layout(a.n, a.n_planes);
   for (size_t item = a.item_begin; item < a.item_end; ++item) {
     const size_t row = item / layout.n_blocks;
     const size_t block = item % layout.n_blocks;

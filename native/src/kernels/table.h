@@ -18,6 +18,7 @@ struct MatmulArgs {
   size_t group_begin;  // row groups of this slice
   size_t group_end;
   size_t n_tokens;
+  size_t n_planes;  // of quantised activations: 1 or 2
 };
 
 struct NormArgs {
@@ -34,6 +35,7 @@ struct NormArgs {
   int32_t* bad_layer;  // (n_rows,) of these rows' tokens, through token_rows when given
   const int32_t* token_rows;
   float delta_scale;  // delta is multiplied by it; 0 stands for 1
+  size_t n_planes;  // of quantized
   const float* bias;  // (n,) of a layer norm; nullptr: none
 };
 
@@ -69,6 +71,7 @@ struct BlockArgs {
   size_t item_end;
   float alpha;  // of kClampedSwish
   float limit;
+  size_t n_planes;  // of quantized
 };
 
 // Activations of a gate, as EMEL_OP_GATED numbers them.

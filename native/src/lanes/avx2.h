@@ -74,6 +74,10 @@ template <int kBits>
 EMEL_INLINE I32 i_shl(I32 a) {
   return {_mm256_slli_epi32(a.lo, kBits), _mm256_slli_epi32(a.hi, kBits)};
 }
+template <int kBits>
+EMEL_INLINE I32 i_shr(I32 a) {
+  return {_mm256_srai_epi32(a.lo, kBits), _mm256_srai_epi32(a.hi, kBits)};
+}
 EMEL_INLINE void i_store_i8(int8_t* p, I32 a) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.lo, a.hi), 0xD8);
   const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));

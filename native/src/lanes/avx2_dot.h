@@ -7,6 +7,7 @@ namespace emel {
 namespace {
 
 constexpr int kTileTokens = 2;  // tokens per tile of block weights
+constexpr bool kShiftSums = false;  // larger weights take more products here
 
 // Pairs of products with a nibble reach at most 2*15*127 = 3810, so the eight of a block fit int16. Wider weights go
 // nibble by nibble.
@@ -31,36 +32,37 @@ EMEL_INLINE void add_nibbles(const U8 (&w)[8], const int8_t* a, size_t stride, I
     out[t].hi = _mm256_add_epi32(out[t].hi, _mm256_madd_epi16(sums_i16[t].hi, ones));
   }
 }
-template <int T, int kFirst, int kCount>
+template <int kPlanes, int T, int kFirst, int kCount>
 EMEL_INLINE void nibbles_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
 #pragma unroll
   for (int t = 0; t < T; ++t) out[t] = i_zero();
   add_nibbles<T, kFirst, kCount>(w, a, stride, out);
+  if constexpr (kPlanes == 1) return;
 #pragma unroll
   for (int t = 0; t < T; ++t) out[t] = i_sub(i_shl<8>(out[t]), out[t]);
   add_nibbles<T, kFirst, kCount>(w, a + low_at, stride, out);
 }
-template <int T, int kBits, int kFirst, int kCount>
+template <int kPlanes, int T, int kBits, int kFirst, int kCount>
 EMEL_INLINE void dot_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
   if constexpr (kBits <= 4) {
-    nibbles_planes<T, kFirst, kCount>(w, a, low_at, stride, out);
+    nibbles_planes<kPlanes, T, kFirst, kCount>(w, a, low_at, stride, out);
   } else {
     U8 nibbles[8];
 #pragma unroll
     for (int j = kFirst; j < kFirst + kCount; ++j) nibbles[j] = u_shift_right<4>(w[j], 15);
-    nibbles_planes<T, kFirst, kCount>(nibbles, a, low_at, stride, out);
+    nibbles_planes<kPlanes, T, kFirst, kCount>(nibbles, a, low_at, stride, out);
 #pragma unroll
     for (int j = kFirst; j < kFirst + kCount; ++j) nibbles[j] = u_mask(w[j], 15);
     I32 low[T];
-    nibbles_planes<T, kFirst, kCount>(nibbles, a, low_at, stride, low);
+    nibbles_planes<kPlanes, T, kFirst, kCount>(nibbles, a, low_at, stride, low);
 #pragma unroll
     for (int t = 0; t < T; ++t) out[t] = i_add(i_shl<4>(out[t]), low[t]);
   }
 }
-template <int kBits, int kFirst, int kCount>
+template <int kPlanes, int kBits, int kFirst, int kCount>
 EMEL_INLINE I32 dot_single(const U8 (&w)[8], const int8_t* a, size_t low_at) {
   I32 out[1];
-  dot_planes<1, kBits, kFirst, kCount>(w, a, low_at, 0, out);
+  dot_planes<kPlanes, 1, kBits, kFirst, kCount>(w, a, low_at, 0, out);
   return out[0];
 }
 

@@ -17,6 +17,7 @@ using I32 = __m512i;
 
 // Tile shapes that fit the register file: tokens per tile of block weights.
 constexpr int kTileTokens = 8;
+constexpr bool kShiftSums = true;  // fields of two bits are shifted down in the sums, not in the weights
 constexpr int kFloatTokens = 4;  // tokens per tile with float weights
 constexpr int kScoreRows = 8;  // query rows per tile of attention scores
 constexpr int kValueRows = 4;  // query rows and vectors of a head per tile of attention values
@@ -56,6 +57,10 @@ EMEL_INLINE I32 i_max(I32 a, I32 b) { return _mm512_max_epi32(a, b); }
 template <int kBits>
 EMEL_INLINE I32 i_shl(I32 a) {
   return _mm512_slli_epi32(a, kBits);
+}
+template <int kBits>
+EMEL_INLINE I32 i_shr(I32 a) {
+  return _mm512_srai_epi32(a, kBits);
 }
 EMEL_INLINE void i_store_i8(int8_t* p, I32 a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
@@ -118,25 +123,27 @@ EMEL_INLINE void add_plane(const U8 (&w)[8], const int8_t* a, size_t stride, I32
     keep_order<T>(out);
   }
 }
-template <int T, int kBits, int kFirst, int kCount>
+template <int kPlanes, int T, int kBits, int kFirst, int kCount>
 EMEL_INLINE void dot_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
 #pragma unroll
   for (int t = 0; t < T; ++t) out[t] = _mm512_setzero_si512();
   add_plane<T, kFirst, kCount>(w, a, stride, out);
+  if constexpr (kPlanes == 1) return;
 #pragma unroll
   for (int t = 0; t < T; ++t) out[t] = _mm512_sub_epi32(_mm512_slli_epi32(out[t], 8), out[t]);
   add_plane<T, kFirst, kCount>(w, a + low_at, stride, out);
 }
 // The planes in chains of their own, so that neither waits for the other.
-template <int kBits, int kFirst, int kCount>
+template <int kPlanes, int kBits, int kFirst, int kCount>
 EMEL_INLINE I32 dot_single(const U8 (&w)[8], const int8_t* a, size_t low_at) {
   I32 high = _mm512_setzero_si512();
   I32 low = _mm512_setzero_si512();
 #pragma unroll
   for (int j = kFirst; j < kFirst + kCount; ++j) {
     high = _mm512_dpbusd_epi32(high, w[j], broadcast_four(a + 4 * j));
-    low = _mm512_dpbusd_epi32(low, w[j], broadcast_four(a + low_at + 4 * j));
+    if constexpr (kPlanes == 2) low = _mm512_dpbusd_epi32(low, w[j], broadcast_four(a + low_at + 4 * j));
   }
+  if constexpr (kPlanes == 1) return high;
   return _mm512_add_epi32(_mm512_sub_epi32(_mm512_slli_epi32(high, 8), high), low);
 }
 

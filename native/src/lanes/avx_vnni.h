@@ -7,6 +7,7 @@ namespace emel {
 namespace {
 
 constexpr int kTileTokens = 4;  // tokens per tile of block weights
+constexpr bool kShiftSums = true;  // fields of two bits are shifted down in the sums, not in the weights
 
 // The same instruction has two encodings: VEX on CPUs without AVX-512, EVEX on those with it. The library is built with
 // the first; the digest program also with the second, so that CPUs with AVX-512 VNNI can check this file.
@@ -33,29 +34,32 @@ EMEL_INLINE void add_plane(const U8 (&w)[8], const int8_t* a, size_t stride, I32
     }
   }
 }
-template <int T, int kBits, int kFirst, int kCount>
+template <int kPlanes, int T, int kBits, int kFirst, int kCount>
 EMEL_INLINE void dot_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
 #pragma unroll
   for (int t = 0; t < T; ++t) out[t] = i_zero();
   add_plane<T, kFirst, kCount>(w, a, stride, out);
+  if constexpr (kPlanes == 1) return;
   const __m256i none = _mm256_setzero_si256();
 #pragma unroll
   for (int t = 0; t < T; ++t) out[t] = {join_planes(out[t].lo, none), join_planes(out[t].hi, none)};
   add_plane<T, kFirst, kCount>(w, a + low_at, stride, out);
 }
 // The planes in chains of their own, so that neither waits for the other.
-template <int kBits, int kFirst, int kCount>
+template <int kPlanes, int kBits, int kFirst, int kCount>
 EMEL_INLINE I32 dot_single(const U8 (&w)[8], const int8_t* a, size_t low_at) {
-  I32 high[1] = {i_zero()};
-  I32 low[1] = {i_zero()};
+  I32 high = i_zero();
+  I32 low = i_zero();
 #pragma unroll
   for (int j = kFirst; j < kFirst + kCount; ++j) {
     const __m256i x = broadcast_four(a + 4 * j);
+    high = {add_products(high.lo, w[j].lo, x), add_products(high.hi, w[j].hi, x)};
+    if constexpr (kPlanes == 1) continue;
     const __m256i y = broadcast_four(a + low_at + 4 * j);
-    high[0] = {add_products(high[0].lo, w[j].lo, x), add_products(high[0].hi, w[j].hi, x)};
-    low[0] = {add_products(low[0].lo, w[j].lo, y), add_products(low[0].hi, w[j].hi, y)};
+    low = {add_products(low.lo, w[j].lo, y), add_products(low.hi, w[j].hi, y)};
   }
-  return {join_planes(high[0].lo, low[0].lo), join_planes(high[0].hi, low[0].hi)};
+  if constexpr (kPlanes == 1) return high;
+  return {join_planes(high.lo, low.lo), join_planes(high.hi, low.hi)};
 }
 
 // ---- peaks (kernels/roofline.h)

@@ -81,6 +81,10 @@ template <int kBits>
 EMEL_INLINE I32 i_shl(I32 a) {
   EMEL_QUARTERS(I32, vshlq_n_s32(a.v[q], kBits));
 }
+template <int kBits>
+EMEL_INLINE I32 i_shr(I32 a) {
+  EMEL_QUARTERS(I32, vshrq_n_s32(a.v[q], kBits));
+}
 EMEL_INLINE void i_store_i8(int8_t* p, I32 a) {
   const int16x8_t low = vcombine_s16(vmovn_s32(a.v[0]), vmovn_s32(a.v[1]));
   const int16x8_t high = vcombine_s16(vmovn_s32(a.v[2]), vmovn_s32(a.v[3]));

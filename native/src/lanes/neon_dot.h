@@ -7,6 +7,7 @@ namespace emel {
 namespace {
 
 constexpr int kTileTokens = 4;  // tokens per tile of block weights
+constexpr bool kShiftSums = false;  // weights above 127 cost more here
 
 // The activations of a block, four columns in each of eight groups.
 struct Columns {
@@ -33,10 +34,11 @@ EMEL_INLINE void as_signed(const U8 (&w)[8], int8x16_t (&out)[8][4]) {
     }
   }
 }
-template <int kBits, int kFirst, int kCount>
-EMEL_INLINE int32x4_t give_back(const int8_t* high, const int8_t* low) {
+template <int kPlanes, int kBits, int kFirst, int kCount>
+EMEL_INLINE int32x4_t give_back(const int8_t* high, size_t low_at) {
   if constexpr (kBits < 8) return vdupq_n_s32(0);
-  const int32x4_t sums = join_planes(Columns(high).sum<kFirst, kCount>(), Columns(low).sum<kFirst, kCount>());
+  int32x4_t sums = Columns(high).sum<kFirst, kCount>();
+  if constexpr (kPlanes == 2) sums = join_planes(sums, Columns(high + low_at).sum<kFirst, kCount>());
   return vshlq_n_s32(vdupq_n_s32(vaddvq_s32(sums)), 7);
 }
 
@@ -67,30 +69,41 @@ EMEL_INLINE void add_plane(const int8x16_t (&w)[8][4], const int8_t* a, size_t s
   }
 }
 
-template <int T, int kBits, int kFirst, int kCount>
+template <int kPlanes, int T, int kBits, int kFirst, int kCount>
 EMEL_INLINE void dot_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
   int8x16_t weights[8][4];
   as_signed<kBits, kFirst, kCount>(w, weights);
+  if constexpr (kPlanes == 1) {
+#pragma unroll
+    for (int t = 0; t < T; ++t) {
+      const int32x4_t start = give_back<1, kBits, kFirst, kCount>(a + static_cast<size_t>(t) * stride, 0);
+      out[t] = {{start, start, start, start}};
+    }
+    return add_plane<T, kFirst, kCount>(weights, a, stride, out);
+  }
 #pragma unroll
   for (int t = 0; t < T; ++t) out[t] = i_zero();
   add_plane<T, kFirst, kCount>(weights, a, stride, out);
 #pragma unroll
   for (int t = 0; t < T; ++t) {
-    const int8_t* high = a + static_cast<size_t>(t) * stride;
-    const int32x4_t start = give_back<kBits, kFirst, kCount>(high, high + low_at);
+    const int32x4_t start = give_back<2, kBits, kFirst, kCount>(a + static_cast<size_t>(t) * stride, low_at);
 #pragma unroll
     for (int q = 0; q < 4; ++q) out[t].v[q] = join_planes(out[t].v[q], start);
   }
   add_plane<T, kFirst, kCount>(weights, a + low_at, stride, out);
 }
 // The planes in chains of their own, so that neither waits for the other.
-template <int kBits, int kFirst, int kCount>
+template <int kPlanes, int kBits, int kFirst, int kCount>
 EMEL_INLINE I32 dot_single(const U8 (&w)[8], const int8_t* a, size_t low_at) {
   int8x16_t weights[8][4];
   as_signed<kBits, kFirst, kCount>(w, weights);
-  const int32x4_t start = give_back<kBits, kFirst, kCount>(a, a + low_at);
+  const int32x4_t start = give_back<kPlanes, kBits, kFirst, kCount>(a, low_at);
   I32 high[1] = {i_zero()};
   I32 low[1] = {{{start, start, start, start}}};
+  if constexpr (kPlanes == 1) {
+    add_plane<1, kFirst, kCount>(weights, a, 0, low);
+    return low[0];
+  }
   add_plane<1, kFirst, kCount>(weights, a, 0, high);
   add_plane<1, kFirst, kCount>(weights, a + low_at, 0, low);
 #pragma unroll

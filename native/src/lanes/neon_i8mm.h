@@ -8,6 +8,7 @@ namespace emel {
 namespace {
 
 constexpr int kTileTokens = 4;  // tokens per tile of block weights
+constexpr bool kShiftSums = true;  // fields of two bits are shifted down in the sums, not in the weights
 
 // Columns [4 * j, 4 * j + 4) of one token and those after them; a lane of an instruction must be a constant.
 template <int j, int kEnd>
@@ -20,11 +21,12 @@ EMEL_INLINE void add_groups(const U8 (&w)[8], const int8_t* a, I32& out) {
   }
 }
 // The planes in chains of their own, so that neither waits for the other.
-template <int kBits, int kFirst, int kCount>
+template <int kPlanes, int kBits, int kFirst, int kCount>
 EMEL_INLINE I32 dot_single(const U8 (&w)[8], const int8_t* a, size_t low_at) {
   I32 high = i_zero();
   I32 low = i_zero();
   add_groups<kFirst, kFirst + kCount>(w, a, high);
+  if constexpr (kPlanes == 1) return high;
   add_groups<kFirst, kFirst + kCount>(w, a + low_at, low);
 #pragma unroll
   for (int q = 0; q < 4; ++q) low.v[q] = join_planes(high.v[q], low.v[q]);
@@ -73,7 +75,7 @@ EMEL_INLINE void add_pairs(const RowPairs (&w)[4], const int8_t* a, size_t strid
   }
 }
 
-template <int T, int kFirst, int kCount>
+template <int kPlanes, int T, int kFirst, int kCount>
 EMEL_INLINE void pair_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
   constexpr int kPairs = T / 2;
   RowPairs rows[4];
@@ -86,12 +88,14 @@ EMEL_INLINE void pair_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, s
     for (int i = 0; i < 8; ++i) sums[t].v[i] = vdupq_n_s32(0);
   }
   add_pairs<kPairs, kFirst / 2, (kFirst + kCount) / 2>(rows, a, stride, sums);
+  if constexpr (kPlanes == 2) {
 #pragma unroll
-  for (int t = 0; t < kPairs; ++t) {
+    for (int t = 0; t < kPairs; ++t) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) sums[t].v[i] = join_planes(sums[t].v[i], vdupq_n_s32(0));
+      for (int i = 0; i < 8; ++i) sums[t].v[i] = join_planes(sums[t].v[i], vdupq_n_s32(0));
+    }
+    add_pairs<kPairs, kFirst / 2, (kFirst + kCount) / 2>(rows, a + low_at, stride, sums);
   }
-  add_pairs<kPairs, kFirst / 2, (kFirst + kCount) / 2>(rows, a + low_at, stride, sums);
 #pragma unroll
   for (int t = 0; t < kPairs; ++t) {
 #pragma unroll
@@ -102,13 +106,13 @@ EMEL_INLINE void pair_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, s
   }
 }
 
-template <int T, int kBits, int kFirst, int kCount>
+template <int kPlanes, int T, int kBits, int kFirst, int kCount>
 EMEL_INLINE void dot_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
   if constexpr (T == 1) {
-    out[0] = dot_single<kBits, kFirst, kCount>(w, a, low_at);
+    out[0] = dot_single<kPlanes, kBits, kFirst, kCount>(w, a, low_at);
   } else {
     static_assert(T % 2 == 0);
-    pair_planes<T, kFirst, kCount>(w, a, low_at, stride, out);
+    pair_planes<kPlanes, T, kFirst, kCount>(w, a, low_at, stride, out);
   }
 }
 

@@ -23,6 +23,7 @@ struct I32 {
 
 // Tile shapes that fit the register file: tokens per tile of block weights.
 constexpr int kTileTokens = 1;
+constexpr bool kShiftSums = false;  // fields of two bits are shifted down in the sums, not in the weights
 constexpr int kFloatTokens = 1;  // tokens per tile with float weights
 constexpr int kScoreRows = 1;  // query rows per tile of attention scores
 constexpr int kValueRows = 1;  // query rows and vectors of a head per tile of attention values
@@ -124,6 +125,13 @@ EMEL_INLINE I32 i_shl(I32 a) {
   EMEL_LANES r.v[lane] = static_cast<int32_t>(static_cast<uint32_t>(a.v[lane]) << kBits);
   return r;
 }
+// Arithmetic: the sign stays.
+template <int kBits>
+EMEL_INLINE I32 i_shr(I32 a) {
+  I32 r;
+  EMEL_LANES r.v[lane] = a.v[lane] >> kBits;
+  return r;
+}
 EMEL_INLINE void i_store_i8(int8_t* p, I32 a) { EMEL_LANES p[lane] = static_cast<int8_t>(a.v[lane]); }
 EMEL_INLINE int32_t i_reduce_add(I32 a) {
   int32_t sum = 0;
@@ -209,27 +217,28 @@ EMEL_INLINE U8 u_lookup(const uint8_t* table, U8 nibbles) {
   return r;
 }
 
-// out[t] = sum over vectors [kFirst, kFirst + kCount) of w[row] * (255 * high[t] + low[t]); a points at the first of
-// the block's 32 high parts, low lies low_at bytes after high, tokens lie stride bytes apart. w < 2^kBits.
-template <int T, int kBits, int kFirst, int kCount>
+// out[t] = sum over vectors [kFirst, kFirst + kCount) of w[row] * q[t], q being 255 * high + low in two planes, and what
+// stands there in one; a points at the first of the block's 32 high parts, low lies low_at bytes after high, tokens lie
+// stride bytes apart. w < 2^kBits.
+template <int kPlanes, int T, int kBits, int kFirst, int kCount>
 EMEL_INLINE void dot_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
   for (int t = 0; t < T; ++t) {
     const int8_t* high = a + t * stride;
     const int8_t* low = high + low_at;
     EMEL_LANES {
       int32_t sum = 0;
-      for (int j = kFirst; j < kFirst + kCount; ++j) {
-        for (int i = 0; i < 4; ++i) sum += w[j].v[lane * 4 + i] * (255 * high[4 * j + i] + low[4 * j + i]);
+      for (int j = 4 * kFirst; j < 4 * (kFirst + kCount); ++j) {
+        sum += w[j / 4].v[lane * 4 + j % 4] * (kPlanes == 1 ? high[j] : 255 * high[j] + low[j]);
       }
       out[t].v[lane] = sum;
     }
   }
 }
 // The same for one token, arranged for latency.
-template <int kBits, int kFirst, int kCount>
+template <int kPlanes, int kBits, int kFirst, int kCount>
 EMEL_INLINE I32 dot_single(const U8 (&w)[8], const int8_t* a, size_t low_at) {
   I32 out[1];
-  dot_planes<1, kBits, kFirst, kCount>(w, a, low_at, 0, out);
+  dot_planes<kPlanes, 1, kBits, kFirst, kCount>(w, a, low_at, 0, out);
   return out[0];
 }
 

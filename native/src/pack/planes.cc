@@ -67,13 +67,21 @@ void get_bits(const uint8_t* plane, int bit, size_t lane, uint8_t* q) {
   }
 }
 
-void put_quants(Quants kind, const uint8_t* q, uint8_t* quants, size_t lane) {
+// Two bits, in a field of their own of eight vectors.
+void put_field(const uint8_t* q, size_t field, uint8_t* quants, size_t lane) {
+  for (size_t j = 0; j < 8; ++j) put(quants, j, lane, get(quants, j, lane) | (word_of(q, j) & every(3)) << (2 * field));
+}
+void get_field(const uint8_t* quants, size_t field, size_t lane, uint8_t* q) {
+  for (size_t j = 0; j < 8; ++j) set_word(q, j, get(quants, j, lane) >> (2 * field) & every(3));
+}
+
+void put_quants(Quants kind, const uint8_t* q, uint8_t* quants, size_t block, size_t lane) {
   switch (kind) {
     case Quants::kBytes:
       for (size_t j = 0; j < 8; ++j) put(quants, j, lane, word_of(q, j));
       return;
     case Quants::kTwo:
-      return put_pairs(q, 0, quants, lane);
+      return put_field(q, block % kFields, quants, lane);
     case Quants::kThree:
       put_pairs(q, 0, quants, lane);
       return put_bits(q, 2, quants + 2 * kVector, lane);
@@ -88,14 +96,14 @@ void put_quants(Quants kind, const uint8_t* q, uint8_t* quants, size_t lane) {
   }
 }
 
-void get_quants(Quants kind, const uint8_t* quants, size_t lane, uint8_t* q) {
+void get_quants(Quants kind, const uint8_t* quants, size_t block, size_t lane, uint8_t* q) {
   memset(q, 0, kBlock);
   switch (kind) {
     case Quants::kBytes:
       for (size_t j = 0; j < 8; ++j) set_word(q, j, get(quants, j, lane));
       return;
     case Quants::kTwo:
-      return get_pairs(quants, 0, lane, q);
+      return get_field(quants, block % kFields, lane, q);
     case Quants::kThree:
       get_pairs(quants, 0, lane, q);
       return get_bits(quants + 2 * kVector, 2, lane, q);
@@ -130,7 +138,7 @@ void write_planes(uint32_t type, const BlockValues& values, uint8_t* group, size
     }
     if (scales == Scales::kSuperOffset) group[layout.sub_offset_at(block, half) + lane] = values.sub_offset[half];
   }
-  put_quants(layout.format.quants, values.q, group + layout.quants_at(block), lane);
+  put_quants(layout.format.quants, values.q, group + layout.quants_at(block), block, lane);
 }
 
 void read_planes(uint32_t type, const uint8_t* group, size_t block, size_t lane, BlockValues* values) {
@@ -148,7 +156,7 @@ void read_planes(uint32_t type, const uint8_t* group, size_t block, size_t lane,
     }
     if (scales == Scales::kSuperOffset) values->sub_offset[half] = group[layout.sub_offset_at(block, half) + lane];
   }
-  get_quants(layout.format.quants, group + layout.quants_at(block), lane, values->q);
+  get_quants(layout.format.quants, group + layout.quants_at(block), block, lane, values->q);
 }
 
 }  // namespace emel

@@ -56,8 +56,9 @@ const Kernels* kernels_of(int32_t isa) {
 
 }  // namespace emel
 
-uint64_t emel_quantized_bytes(uint64_t n) {
-  return n > emel::kMaxBytes / 4 ? 0 : emel::QuantizedLayout(n).bytes();
+uint64_t emel_quantized_bytes(uint64_t n, uint32_t activations) {
+  if (n > emel::kMaxBytes / 4 || activations >= EMEL_ACTIVATIONS_COUNT) return 0;
+  return emel::QuantizedLayout(n, emel::planes_of(activations)).bytes();
 }
 
 uint64_t emel_kv_bytes(uint64_t n_kv_layers, uint64_t n_blocks, uint64_t n_kv_heads, uint64_t head_dim,

@@ -80,7 +80,7 @@ void run_expert_rows(const OpRun& r) {
   const size_t n = r.op.dim[0];
   const size_t k = r.op.dim[1];
   const Routing routing(r, r.op.in[1], k, r.op.dim[2]);
-  const size_t row_bytes = r.op.dim[3] == 1 ? QuantizedLayout(n).bytes() : n * sizeof(float);
+  const size_t row_bytes = r.op.dim[3] == 1 ? r.record_bytes(n) : n * sizeof(float);
   const Slice rows = slice_of(routing.n_pairs, r.lane);
   for (size_t row = rows.begin; row < rows.end; ++row) {
     const size_t from = routing.checked(routing.pairs[row]) / k;
@@ -101,9 +101,10 @@ void run_expert_matmul(const OpRun& r) {
     const Slice groups = slice_of(n_groups, r.lane);
     if (groups.begin == groups.end) continue;
     const float* bias = r.optional_vector(4 + p);
-    a.activation_stride = is_block_type(weight.type) ? QuantizedLayout(cols).bytes() : cols * sizeof(float);
+    a.activation_stride = is_block_type(weight.type) ? r.record_bytes(cols) : cols * sizeof(float);
     a.out_stride = a.rows;
     a.cols = cols;
+    a.n_planes = r.n_planes();
     a.group_begin = groups.begin;
     a.group_end = groups.end;
     for (size_t expert = 0; expert < n_experts; ++expert) {

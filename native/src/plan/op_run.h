@@ -38,6 +38,9 @@ struct OpRun {
   const emel_batch& batch() const { return *run.batch; }
   const Kernels& kernels() const { return *run.plan->kernels; }
   bool outputs() const { return (op.flags & EMEL_FLAG_OUTPUT_ROWS) != 0; }
+  size_t n_planes() const { return planes_of(run.plan->desc.activations); }
+  // Of one quantised row of n values.
+  size_t record_bytes(size_t n) const { return QuantizedLayout(n, n_planes()).bytes(); }
   size_t n_rows() const { return outputs() ? batch().n_outputs : batch().n_tokens; }
   uint8_t* at(uint64_t offset) const {
     return offset == EMEL_NONE ? nullptr : static_cast<uint8_t*>(batch().arena) + offset;

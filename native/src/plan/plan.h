@@ -24,6 +24,8 @@ struct QueryTile {
 // Batches up to this many tokens split long contexts over the lanes at chunk borders.
 constexpr uint32_t kSplitTokens = 16;
 
+constexpr size_t planes_of(uint32_t activations) { return activations == EMEL_ACTIVATIONS_INT8 ? 1 : 2; }
+
 const Kernels* kernels_of(int32_t isa);
 // Of the address of a weight's bytes.
 uint64_t weight_alignment(const emel_weight& weight);

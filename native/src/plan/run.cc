@@ -39,6 +39,7 @@ void run_norm(const OpRun& r) {
   a.weight = static_cast<const float*>(r.weight(0).data);
   a.out = r.floats(r.op.out[0]);
   a.quantized = r.at(r.op.out[1]);
+  a.n_planes = r.n_planes();
   a.n = r.op.dim[0];
   a.row_begin = rows.begin;
   a.row_end = rows.end;
@@ -86,13 +87,14 @@ void run_matmul(const OpRun& r) {
     if (a.group_begin >= a.group_end) continue;
     a.packed = static_cast<const uint8_t*>(weight.data);
     a.activation = r.at(r.op.in[0]);
-    a.activation_stride = is_block_type(weight.type) ? QuantizedLayout(cols).bytes() : cols * sizeof(float);
+    a.activation_stride = is_block_type(weight.type) ? r.record_bytes(cols) : cols * sizeof(float);
     const bool is_piece = r.op.out[p] == EMEL_LOGITS && r.op.dim[3] == 1;
     a.out = r.op.out[p] == EMEL_LOGITS ? r.batch().logits + (is_piece ? r.op.dim[2] : 0) : r.floats(r.op.out[p]);
     a.out_stride = is_piece ? r.run.plan->desc.output_width : weight.rows;
     a.bias = r.optional_vector(4 + p);
     a.rows = weight.rows;
     a.cols = cols;
+    a.n_planes = r.n_planes();
     a.n_tokens = n_tokens;
     r.kernels().matmul[weight.type](a);
     adjust_results(r, a);
@@ -107,9 +109,10 @@ void run_blocks(const OpRun& r, bool gated) {
   a.limit = r.op.param[1];
   a.out = gated ? r.floats(r.op.out[0]) : nullptr;
   a.quantized = r.at(gated ? r.op.out[1] : r.op.out[0]);
+  a.n_planes = r.n_planes();
   a.n = r.op.dim[0];
   const size_t per_token = r.op.dim[2] == 0 ? 1 : r.op.dim[2];
-  const Slice items = slice_of(r.n_rows() * per_token * QuantizedLayout(a.n).n_blocks, r.lane, gated ? 8 : 32);
+  const Slice items = slice_of(r.n_rows() * per_token * QuantizedLayout(a.n, a.n_planes).n_blocks, r.lane, gated ? 8 : 32);
   a.item_begin = items.begin;
   a.item_end = items.end;
   if (gated) {

@@ -36,12 +36,14 @@ struct OpCheck {
     if (__builtin_mul_overflow(rows, row_bytes, &end) || __builtin_add_overflow(end, offset, &end)) end = UINT64_MAX;
     if (end > arena) refuse(EMEL_OUT_OF_BOUNDS, what, end, arena);
   }
+  // Of one quantised row of n values.
+  uint64_t record_bytes(uint64_t n) const { return QuantizedLayout(n, planes_of(plan.desc.activations)).bytes(); }
   void floats(const char* what, uint64_t offset, uint64_t n) { buffer(what, offset, max_rows(), n * 4); }
   void optional_floats(const char* what, uint64_t offset, uint64_t n) {
     if (offset != EMEL_NONE) floats(what, offset, n);
   }
   void optional_quantized(const char* what, uint64_t offset, uint64_t n) {
-    if (offset != EMEL_NONE) buffer(what, offset, max_rows(), QuantizedLayout(n).bytes());
+    if (offset != EMEL_NONE) buffer(what, offset, max_rows(), record_bytes(n));
   }
   // For ops that always work on all tokens.
   void no_output_rows() {
@@ -159,7 +161,7 @@ void check_matmul(OpCheck& c) {
     c.optional_vector(4 + p, part->rows);
   }
   if (quantized) {
-    c.buffer("in[0]", c.op.in[0], c.max_rows(), QuantizedLayout(cols).bytes());
+    c.buffer("in[0]", c.op.in[0], c.max_rows(), c.record_bytes(cols));
   } else {
     c.floats("in[0]", c.op.in[0], cols);
   }
@@ -227,10 +229,10 @@ void check_blocks(OpCheck& c, bool gated) {
     }
     c.optional_floats("out[0]", c.op.out[0], n * per_token);
     if (c.op.out[1] != EMEL_NONE) {
-      c.buffer("out[1]", c.op.out[1], c.max_rows() * per_token, QuantizedLayout(n).bytes());
+      c.buffer("out[1]", c.op.out[1], c.max_rows() * per_token, c.record_bytes(n));
     }
   } else {
-    c.buffer("out[0]", c.op.out[0], c.max_rows() * per_token, QuantizedLayout(n).bytes());
+    c.buffer("out[0]", c.op.out[0], c.max_rows() * per_token, c.record_bytes(n));
   }
 }
 
@@ -293,7 +295,7 @@ void check_expert_rows(OpCheck& c) {
   check_routing(c, "in[1]", c.op.in[1], c.op.dim[1], c.op.dim[2]);
   if (c.op.dim[3] > 1) c.refuse(EMEL_INVALID_ARGUMENT, "dim[3]", c.op.dim[3], 1);
   if (c.status != EMEL_OK) return;
-  const uint64_t row_bytes = c.op.dim[3] == 1 ? QuantizedLayout(n).bytes() : uint64_t{n} * 4;
+  const uint64_t row_bytes = c.op.dim[3] == 1 ? c.record_bytes(n) : uint64_t{n} * 4;
   c.buffer("in[0]", c.op.in[0], c.max_rows(), row_bytes);
   c.buffer("out[0]", c.op.out[0], c.max_rows() * c.op.dim[1], row_bytes);
 }
@@ -322,7 +324,7 @@ void check_expert_matmul(OpCheck& c) {
     c.buffer("out", c.op.out[p], max_rows, part->rows / n_experts * 4);
     c.optional_vector(4 + p, part->rows);
   }
-  c.buffer("in[0]", c.op.in[0], max_rows, quantized ? QuantizedLayout(cols).bytes() : uint64_t{cols} * 4);
+  c.buffer("in[0]", c.op.in[0], max_rows, quantized ? c.record_bytes(cols) : uint64_t{cols} * 4);
 }
 
 void check_expert_sum(OpCheck& c) {
@@ -557,6 +559,9 @@ emel_status verify_plan(const emel_plan& plan) {
   if (d.n_state_layers != 0 && emel_state_bytes(d.n_state_layers, d.state_width, d.n_slots) == 0) {
     return fail(EMEL_INVALID_ARGUMENT, "plan: a state of %u layers, %u values, %u slots is empty or too large",
                 d.n_state_layers, d.state_width, d.n_slots);
+  }
+  if (d.activations >= EMEL_ACTIVATIONS_COUNT) {
+    return fail(EMEL_UNSUPPORTED, "plan: activations %u are unknown, allowed are 0 (int16) and 1 (int8)", d.activations);
   }
   for (uint64_t i = 0; i < d.n_weights; ++i) {
     const emel_status status = check_weight(plan.weights[i], i);

@@ -52,6 +52,13 @@ class Step(IntEnum):
     TEMPERATURE = 9
 
 
+class Activations(IntEnum):
+    """What enters a matrix of a block format is quantised to; each has results of its own."""
+
+    INT16 = 0
+    INT8 = 1
+
+
 class OpKind(IntEnum):
     """Kinds of plan records."""
 
@@ -161,7 +168,7 @@ class PlanDesc(Structure):
         ("output_width", c_uint32),
         ("kv_type", c_uint32),
         ("max_sequence_blocks", c_uint32),
-        ("reserved", c_uint32),
+        ("activations", c_uint32),
     )
 
 
@@ -291,7 +298,7 @@ PROTOTYPES: Mapping[str, Prototype] = {
     "emel_pool_n_lanes": (c_uint32, (c_void_p,)),
     "emel_pack_size": (c_int32, (c_uint32, c_uint64, c_uint64, POINTER(c_uint64))),
     "emel_pack": (c_int32, (c_void_p, POINTER(PackJob), c_uint64)),
-    "emel_quantized_bytes": (c_uint64, (c_uint64,)),
+    "emel_quantized_bytes": (c_uint64, (c_uint64, c_uint32)),
     "emel_kv_bytes": (c_uint64, (c_uint64, c_uint64, c_uint64, c_uint64, c_uint32)),
     "emel_state_bytes": (c_uint64, (c_uint64, c_uint64, c_uint64)),
     "emel_routing_bytes": (c_uint64, (c_uint64, c_uint64, c_uint64)),

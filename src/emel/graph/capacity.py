@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from emel.graph.errors import GraphError
 from emel.graph.ops import Attention, Form, Rows
 from emel.kernel import sizes
+from emel.kernel.numerics import DEFAULT_ACTIVATIONS, Activations
 from emel.kernel.sizes import KV_TYPES
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class Capacity:
 
     `n_slots`: those of the recurrent state, for a graph that has one. `sequence_blocks`: blocks of the longest
     sequence (0: all of them), which size the scratch of attention. `kv_type`: what the cache's numbers are.
+    `activations`: what quantised values hold, which decides their size and all results.
     """
 
     max_tokens: int
@@ -30,6 +32,7 @@ class Capacity:
     n_slots: int = 0
     sequence_blocks: int = 0
     kv_type: TensorType = KV_TYPES[0]
+    activations: Activations = DEFAULT_ACTIVATIONS
 
     def __post_init__(self) -> None:
         for name in ("max_tokens", "max_outputs", "max_sequences", "n_blocks"):
@@ -67,13 +70,14 @@ class Capacity:
             and self.n_slots == other.n_slots
             and self.max_sequence_blocks >= other.max_sequence_blocks
             and self.kv_type is other.kv_type
+            and self.activations is other.activations
         )
 
 
 class Sizes(Protocol):
     """What the native library dictates; emel.kernel.sizes is one."""
 
-    def quantized_bytes(self, width: int, /) -> int:
+    def quantized_bytes(self, width: int, activations: Activations, /) -> int:
         """Bytes of one token's quantised activation."""
 
     def routing_bytes(self, n_rows: int, k: int, n_experts: int, /) -> int:
@@ -95,7 +99,7 @@ def value_bytes(graph: Graph, capacity: Capacity, native: Sizes = NATIVE_SIZES) 
         for value in operation.outputs():
             n_rows = capacity.rows(value.rows) * value.per_row
             if value.form is Form.QUANTIZED:
-                n_bytes[value.index] = n_rows * native.quantized_bytes(value.width)
+                n_bytes[value.index] = n_rows * native.quantized_bytes(value.width, capacity.activations)
             elif value.form is Form.ROUTING:
                 n_bytes[value.index] = native.routing_bytes(capacity.rows(value.rows), value.per_row, value.width)
             elif value.form is Form.SCRATCH:

@@ -69,6 +69,7 @@ class Plan:
             n_slots=capacity.n_slots,
             kv_type=capacity.kv_type,
             max_sequence_blocks=capacity.max_sequence_blocks,
+            activations=capacity.activations,
             output_width=graph.output_width,
         )
         handle = ctypes.c_void_p()

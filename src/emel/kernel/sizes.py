@@ -28,9 +28,10 @@ def packed_bytes(type: TensorType, rows: int, cols: int) -> int:  # noqa: A002 -
     return n_bytes.value
 
 
-def quantized_bytes(width: int) -> int:
+def quantized_bytes(width: int, activations: _abi.Activations) -> int:
     """Bytes of one token's quantised activation of `width` values."""
-    return _positive(LIBRARY.emel_quantized_bytes(width), f"a quantised activation of {width} values")
+    n_bytes = LIBRARY.emel_quantized_bytes(width, activations)
+    return _positive(n_bytes, f"a quantised activation of {width} values as {activations.name.lower()}")
 
 
 def kv_bytes(

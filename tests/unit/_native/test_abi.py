@@ -100,6 +100,9 @@ def test_enumerations_equal_the_header() -> None:
     routes = dict(re.findall(r"EMEL_ISA_(\w+) = (\d+)", HEADER))
     routes.pop("COUNT")
     assert {name: int(value) for name, value in routes.items()} == {route.name: int(route) for route in abi.Isa}
+    kinds = dict(re.findall(r"EMEL_ACTIVATIONS_(\w+) = (\d+)", HEADER))
+    kinds.pop("COUNT")
+    assert {name: int(value) for name, value in kinds.items()} == {kind.name: int(kind) for kind in abi.Activations}
     roofs = dict(re.findall(r"EMEL_ROOF_(\w+) = (\d+)", HEADER))
     roofs.pop("COUNT")
     assert {name: int(value) for name, value in roofs.items()} == {roof.name: int(roof) for roof in abi.Roof}

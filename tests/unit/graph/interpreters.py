@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from emel._native import abi
+from emel._native.abi import Activations
 from emel.graph import ops
 from emel.graph.expert_ops import ExpertLinear, ExpertRows, ExpertSum, Gating, TopK
 from emel.graph.state_ops import ShortConv
@@ -32,7 +33,7 @@ class FakeSizes:
     """Sizes for the interpreter: a quantised activation is kept as plain float32, with a header of 64 bytes."""
 
     @staticmethod
-    def quantized_bytes(width: int, /) -> int:
+    def quantized_bytes(width: int, _activations: Activations = Activations.INT16, /) -> int:
         return 4 * width + 64
 
     @staticmethod

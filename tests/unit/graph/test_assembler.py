@@ -14,6 +14,7 @@ from unit.graph.tiny import Tiny
 
 if TYPE_CHECKING:
     from emel.graph.ops import Graph
+    from emel.kernel.numerics import Activations
 
 CAPACITY = Capacity(4, 2, 1, 4)
 
@@ -85,7 +86,7 @@ def test_assembler_validates_what_fusing_made(monkeypatch: pytest.MonkeyPatch) -
 def test_assembler_reports_sizes_the_library_refuses() -> None:
     class NoSizes(FakeSizes):
         @staticmethod
-        def quantized_bytes(width: int, /) -> int:
+        def quantized_bytes(width: int, activations: Activations, /) -> int:
             raise ValueError("the native library has no size for that")
 
     with pytest.raises(GraphError, match="has no size for that"):

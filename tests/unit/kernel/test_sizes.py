@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from emel._native import NativeError
+from emel.kernel.numerics import Activations
 from emel.kernel.packing import PACKABLE
 from emel.kernel.sizes import ALIGNMENT, aligned, attention_scratch_bytes, kv_bytes, packed_bytes, quantized_bytes
 from emel.tensor.types import TensorType
@@ -30,7 +31,9 @@ def test_packed_bytes_refuses_types_and_rows_it_cannot_hold() -> None:
 
 
 def test_sizes_grow_with_what_they_hold() -> None:
-    assert quantized_bytes(64) > quantized_bytes(32) >= 32
+    for kind in Activations:
+        assert quantized_bytes(64, kind) > quantized_bytes(32, kind) >= 32
+    assert quantized_bytes(4096, Activations.INT16) == quantized_bytes(4096, Activations.INT8) + 4096
     assert kv_bytes(2, 4, 1, 64) == 2 * kv_bytes(1, 4, 1, 64)
     assert kv_bytes(1, 1, 1, 64) >= 2 * 16 * 64 * 2
     assert attention_scratch_bytes(8, 4, 2, 64, 128) >= attention_scratch_bytes(1, 4, 2, 64, 1) > 0
