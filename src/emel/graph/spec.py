@@ -225,10 +225,7 @@ def ascends(graph: Graph) -> Iterator[str]:
 
 
 def ends_in_logits(graph: Graph) -> Iterator[str]:
-    """One linear (or what ends an encoder) writes logits, alone, for output rows; only an argmax reads them.
-
-    Or linears in a row write them piece by piece.
-    """
+    """One linear, several in pieces or an encoder's end write logits alone, of output rows; only an argmax reads them."""
     writers = [(w, o) for w, o in _numbered(graph) if any(v.form is Form.LOGITS for v in o.outputs())]
     if any(isinstance(o, Linear) and o.first_logit is not None for _, o in writers):
         yield from _ends_in_pieces(graph, [operation for _, operation in writers])
