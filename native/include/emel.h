@@ -264,8 +264,7 @@ typedef struct emel_plan_desc {
 typedef struct emel_plan emel_plan;
 
 /* Bytes of one token's quantised activation of n values, of a KV cache, of ATTENTION's scratch for sequences of up to
- * n_blocks blocks; 0: more than 2^46, or no type of a KV cache, or
- * unknown activations. */
+ * n_blocks blocks; 0: more than 2^46, or no type of a KV cache, or unknown activations. */
 EMEL_API uint64_t emel_quantized_bytes(uint64_t n, uint32_t activations);
 EMEL_API uint64_t emel_kv_bytes(uint64_t n_kv_layers, uint64_t n_blocks, uint64_t n_kv_heads, uint64_t head_dim,
                                 uint32_t kv_type);

@@ -30,7 +30,7 @@ def layer_norm(
     """(rows, n) results, their records, and the first layer that was not finite of each row."""
     n_rows, n = x.shape
     with SmallPlan(isa, max_tokens=n_rows) as plan:
-        n_record = LIBRARY.emel_quantized_bytes(n)
+        n_record = plan.record_bytes(n)
         places = [plan.place(x.nbytes) for _ in range(3)]
         records = plan.place(n_rows * n_record)
         weights = {0: plan.vector(weight)} | ({} if bias is None else {1: plan.vector(bias)})

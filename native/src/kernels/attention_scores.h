@@ -80,12 +80,13 @@ EMEL_INLINE void score_block(const AttentionArgs& a, const Tile& tile, const Q8B
   m.cols = a.head_dim;
   m.rows = EMEL_KV_BLOCK;
   m.group_end = 1;
-  m.activation_stride = QuantizedLayout(a.head_dim).bytes();
+  m.activation_stride = QuantizedLayout(a.head_dim, kQueryPlanes).bytes();
   m.activation = tile.records + rows.begin * m.activation_stride;
+  m.n_planes = kQueryPlanes;
   m.n_tokens = rows.end - rows.begin;
   m.out = scores + rows.begin * kChunk;
   m.out_stride = kChunk;
-  matmul_blocks<EMEL_TYPE_Q8_0>(m);
+  matmul_planes<EMEL_TYPE_Q8_0, kQueryPlanes>(m);
   const F32 scale = f_set1(a.scale);
   for (size_t row = rows.begin; row < rows.end; ++row) {
     float* of_row = scores + row * kChunk;

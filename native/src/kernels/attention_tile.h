@@ -39,7 +39,7 @@ EMEL_INLINE Tile tile_in(float* scratch, size_t head_dim) {
   tile.keep = tile.chunk_sum + kAttentionRows;
   tile.take = tile.keep + kAttentionRows;
   tile.records = reinterpret_cast<uint8_t*>(tile.take + kAttentionRows);
-  tile.wide = tile.take + kAttentionRows + kAttentionRows * QuantizedLayout(head_dim).bytes() / sizeof(float);
+  tile.wide = tile.take + kAttentionRows + kAttentionRows * QuantizedLayout(head_dim, kQueryPlanes).bytes() / sizeof(float);
   return tile;
 }
 
@@ -71,7 +71,7 @@ struct Range {
 };
 
 EMEL_INLINE void quantize_query(const float* query, size_t head_dim, uint8_t* record) {
-  const QuantizedLayout layout(head_dim);
+  const QuantizedLayout layout(head_dim, kQueryPlanes);
   for (size_t block = 0; block < layout.n_blocks; ++block) {
     const size_t at = block * kBlock;
     const F32 second = at + 16 < head_dim ? load_left(query + at + 16, lanes_left(at + 16, head_dim)) : f_zero();
@@ -87,7 +87,7 @@ EMEL_INLINE void gather_queries(const AttentionArgs& a, const Tile& tile) {
       const float* from = a.q + (a.token + token) * a.row_stride + (a.head + head) * a.head_dim;
       const size_t row = token * a.n_heads + head;
       if (a.kv_type == EMEL_TYPE_Q8_0) {
-        quantize_query(from, a.head_dim, tile.records + row * QuantizedLayout(a.head_dim).bytes());
+        quantize_query(from, a.head_dim, tile.records + row * QuantizedLayout(a.head_dim, kQueryPlanes).bytes());
       } else {
         memcpy(tile.queries + row * tile.padded, from, a.head_dim * sizeof(float));
       }

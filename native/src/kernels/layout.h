@@ -18,6 +18,7 @@ namespace emel {
 namespace {
 
 constexpr int kRadix = 255;  // of the two planes: each part stays within [-127, 127]
+constexpr int kQueryPlanes = 2;  // of queries that meet keys of Q8_0, whatever the plan's activations are
 constexpr int most_quantum(size_t n_planes) { return n_planes == 1 ? 127 : 127 * kRadix + 127; }
 
 struct QuantizedLayout {

@@ -43,6 +43,7 @@ class Plan:
     n_warmup: int
     compare: bool
     decode_roof: DecodeRoof | None = None
+    activations: str = "int16"
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -52,7 +53,11 @@ class Plan:
     def commands(self, n_threads: int) -> dict[str, list[str]]:
         """The command line of each engine's process; the context fits the longest workload and no more."""
         n_ctx = max(workload.n_ctx for workload in self.workloads)
-        return {engine: lane_command(engine, self.model, n_threads, n_ctx) for engine in self.engines}
+        options = {EMEL: [self.activations]}
+        return {
+            engine: lane_command(engine, self.model, n_threads, n_ctx, options.get(engine, ()))
+            for engine in self.engines
+        }
 
 
 class GenerationSuite:

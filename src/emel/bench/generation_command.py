@@ -6,7 +6,16 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from emel.bench.options import add_measurement, add_output, add_threads, check_plot, count, counts, require
+from emel.bench.options import (
+    add_activations,
+    add_measurement,
+    add_output,
+    add_threads,
+    check_plot,
+    count,
+    counts,
+    require,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -29,6 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="tokens in the context before writing (0,1024,4096)",
     )
     group.add_argument("--no-cold-start", action="store_true", help="leave out process start to first token")
+    add_activations(group)
     group = add_measurement(parser, "workload")
     group.add_argument("--compare", action="store_true", help="run llama.cpp in turns with EMEL (needs emel[bench])")
     add_output(parser, has_plot=True)
@@ -58,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         n_warmup=arguments.warmup,
         compare=arguments.compare,
         decode_roof=decode_roof_of(model),
+        activations=arguments.activations,
     )
     report = Report(describe_machine(), model.name, model.stat().st_size, arguments.warmup, arguments.runs)
     progress = Progress()

@@ -11,7 +11,16 @@ import argparse
 from functools import partial
 from typing import TYPE_CHECKING
 
-from emel.bench.options import add_measurement, add_output, add_threads, check_plot, count, counts, multiple_of_256
+from emel.bench.options import (
+    add_activations,
+    add_measurement,
+    add_output,
+    add_threads,
+    check_plot,
+    count,
+    counts,
+    multiple_of_256,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,10 +38,16 @@ MEGABYTES = 128  # of the matrix for one token
 CACHED_SHARE = 16  # of it, more tokens are multiplied with this part
 ROOF_FACTOR = 2  # times as much memory is read for the roof
 SAMPLE_SECONDS = 0.05
-NOTES = [
-    "an activation has two int8 planes, so a block format takes two int8 multiply-adds for each of its own:",
-    "the two-plane roof is half the int8 roof. Float formats are held to the roof of float32 multiply-adds.",
-]
+NOTES = {
+    "int16": [
+        "an activation has two int8 planes, so a block format takes two int8 multiply-adds for each of its own:",
+        "the two-plane roof is half the int8 roof. Float formats are held to the roof of float32 multiply-adds.",
+    ],
+    "int8": [
+        "an activation has one int8 plane (--activations int8). Float formats are held to the roof of float32",
+        "multiply-adds.",
+    ],
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--megabytes", type=count(1), default=MEGABYTES, metavar="N", help=f"size of the matrix ({MEGABYTES})"
     )
+    add_activations(group)
     add_measurement(parser, "product")
     add_output(parser, has_plot=True)
 
@@ -61,7 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     check_plot(arguments.plot)
     route = open_route()
-    report = FigureReport("kernels", route.name, arguments.warmup, arguments.runs, _columns(), list(NOTES))
+    report = FigureReport(
+        "kernels", route.name, arguments.warmup, arguments.runs, _columns(), NOTES[arguments.activations]
+    )
     progress = Progress()
     memory = Memory(ROOF_FACTOR * arguments.megabytes << 20, is_huge=True)
     for n_threads in choose_lanes(arguments.threads):
@@ -98,19 +116,25 @@ def _measure_format(
 ) -> Iterator[Figure]:
     from emel.bench.figures import Figure
     from emel.bench.matmul import RandomMatrix
+    from emel.kernel.numerics import choose_activations
     from emel.kernel.roofline import Roof
     from emel.kernel.sizes import packed_bytes
 
+    activations = choose_activations(arguments.activations)
     group_bytes = packed_bytes(type_, 16, arguments.cols)
     rows = -(-(arguments.megabytes << 20) // group_bytes) * 16
     few_rows = -(-rows // (16 * CACHED_SHARE)) * 16
     with RandomMatrix(pool, type_, rows, arguments.cols) as matrix:
         for n_tokens in arguments.tokens:
             roof = Roof.READ if n_tokens == 1 else Roof.INT8 if type_.is_quantized else Roof.FMA
-            with matrix.product(rows=rows if n_tokens == 1 else few_rows, n_tokens=n_tokens) as product:
+            n_rows = rows if n_tokens == 1 else few_rows
+            with matrix.product(rows=n_rows, n_tokens=n_tokens, activations=activations) as product:
                 rate, limit = _take_turns(product, partial(measure_roof, roof), arguments.runs, arguments.warmup)
                 labels: dict[str, str | int] = {"format": type_.name, "tokens": n_tokens, "threads": pool.n_lanes}
-                extras = shares_of(roof, rate.median, limit, product.n_weight_bytes / product.n_multiply_adds)
+                bytes_each = product.n_weight_bytes / product.n_multiply_adds
+                extras = shares_of(
+                    roof, rate.median, limit, bytes_each, n_planes=2 if activations.name == "INT16" else 1
+                )
                 yield Figure(labels, "G multiply-adds/s", rate, extras)
 
 
@@ -132,7 +156,9 @@ def _take_turns(
     return summarize(rates), summarize(roofs).median if roofs else None
 
 
-def shares_of(roof: Roof, rate: float, limit: float | None, bytes_per_multiply_add: float) -> dict[str, float | None]:
+def shares_of(
+    roof: Roof, rate: float, limit: float | None, bytes_per_multiply_add: float, *, n_planes: int = 2
+) -> dict[str, float | None]:
     """What a rate comes to against the roof it is held to; both in 1e9 a second, of multiply-adds or of bytes."""
     extras: dict[str, float | None] = {"roof": limit}
     if roof.name == "READ":
@@ -143,7 +169,8 @@ def shares_of(roof: Roof, rate: float, limit: float | None, bytes_per_multiply_a
         extras["share_of_read"] = rate * bytes_per_multiply_add / limit
     elif roof.name == "INT8":
         extras["share_of_int8"] = rate / limit
-        extras["share_of_two_plane"] = 2 * rate / limit
+        if n_planes == 2:
+            extras["share_of_two_plane"] = 2 * rate / limit
     else:
         extras["share_of_fma"] = rate / limit
     return extras

@@ -24,9 +24,9 @@ MODULES = {EMEL: "emel.bench.lane_emel", LLAMA_CPP: "emel.bench.lane_llama_cpp"}
 """The programs that the children are, by the engine's name."""
 
 
-def lane_command(engine: str, model: Path, n_threads: int, n_ctx: int) -> list[str]:
+def lane_command(engine: str, model: Path, n_threads: int, n_ctx: int, options: Sequence[str] = ()) -> list[str]:
     """The command line of an engine's process."""
-    return [sys.executable, "-m", MODULES[engine], str(model), str(n_threads), str(n_ctx)]
+    return [sys.executable, "-m", MODULES[engine], str(model), str(n_threads), str(n_ctx), *options]
 
 
 class Lane:

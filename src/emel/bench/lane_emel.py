@@ -1,4 +1,4 @@
-"""EMEL as a benchmark lane: `python -m emel.bench.lane_emel MODEL THREADS CONTEXT`."""
+"""EMEL as a benchmark lane: `python -m emel.bench.lane_emel MODEL THREADS CONTEXT [ACTIVATIONS]`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 class EmelEngine:
     """EMEL behind the protocol."""
 
-    def __init__(self, path: str, n_threads: int, n_ctx: int) -> None:
+    def __init__(self, path: str, n_threads: int, n_ctx: int, activations: str = "int16") -> None:
         import emel
 
-        self._model: Model = emel.load(path, n_threads=n_threads, n_ctx=n_ctx)
+        self._model: Model = emel.load(path, n_threads=n_threads, n_ctx=n_ctx, activations=activations)
 
     def describe(self) -> Ready:
         """Name, version, kernel route and vocabulary."""
         from emel.bench.machine import emel_version
 
-        return Ready("EMEL", emel_version(), self._model.isa, self._model.n_vocab)
+        route = self._model.isa if self._model.activations == "int16" else f"{self._model.isa} int8"
+        return Ready("EMEL", emel_version(), route, self._model.n_vocab)
 
     def measure(self, prompt_ids: Sequence[int], n_decode: int) -> Timings:
         """Prefills exactly these tokens in an empty context, then takes n_decode greedy steps."""
@@ -35,9 +36,9 @@ class EmelEngine:
 
 def main(arguments: Sequence[str]) -> int:
     """Serves one model until stdin ends."""
-    model, n_threads, n_ctx = arguments
+    model, n_threads, n_ctx, *activations = arguments
     answers = private_stdout()
-    return serve(lambda: EmelEngine(model, int(n_threads), int(n_ctx)), sys.stdin, answers)
+    return serve(lambda: EmelEngine(model, int(n_threads), int(n_ctx), *activations), sys.stdin, answers)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from emel.graph.plan import Plan
 from emel.graph.records import pack_records
 from emel.kernel.buffers import address_of, int32_array
 from emel.kernel.features import choose_route
+from emel.kernel.numerics import DEFAULT_ACTIVATIONS, Activations
 from emel.kernel.packing import Location, Matrix, PackedWeights, pack
 from emel.kernel.sizes import KV_BLOCK, packed_bytes
 from emel.tensor.types import TensorType
@@ -64,11 +65,19 @@ class RandomMatrix:
         )
         self._packed = pack(pool, matrices)
 
-    def product(self, *, rows: int, n_tokens: int, pool: LanePool | None = None) -> Product:
+    def product(
+        self,
+        *,
+        rows: int,
+        n_tokens: int,
+        pool: LanePool | None = None,
+        activations: Activations = DEFAULT_ACTIVATIONS,
+    ) -> Product:
         """The first `rows` rows times `n_tokens` tokens, on this matrix's pool or another one."""
         if not 1 <= rows <= self.rows:
             raise ValueError(f"{rows} rows of a matrix of {self.rows}")
-        return Product(pool or self.pool, _FirstRows(self._packed, self.type, rows, self.cols), n_tokens)
+        weights = _FirstRows(self._packed, self.type, rows, self.cols)
+        return Product(pool or self.pool, weights, n_tokens, activations)
 
     def close(self) -> None:
         """Gives the memory back; no product of it may run any more."""
@@ -118,13 +127,13 @@ def _place(graph: Graph, capacity: Capacity) -> Assembly:
 class Product:
     """A planned product whose activations are ready; a context manager."""
 
-    def __init__(self, pool: LanePool, weights: _FirstRows, n_tokens: int) -> None:
+    def __init__(self, pool: LanePool, weights: _FirstRows, n_tokens: int, activations: Activations) -> None:
         self.n_multiply_adds = weights.rows * weights.cols * n_tokens
         self.n_weight_bytes = packed_bytes(weights.type, weights.rows, weights.cols)
         self._pool = pool
         n_blocks = -(-n_tokens // KV_BLOCK)
         graph = weights.graph()
-        assembly = _place(graph, Capacity(n_tokens, 1, 1, n_blocks))
+        assembly = _place(graph, Capacity(n_tokens, 1, 1, n_blocks, activations=activations))
         self._n_out_bytes = n_tokens * weights.rows * 4
         self._out_offset = assembly.placement.offsets[graph.values[-1].index]
         self._blocks = int32_array(n_blocks)

@@ -22,6 +22,13 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_activations(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Adds --activations: "int16" or "int8"."""
+    parser.add_argument(
+        "--activations", choices=("int16", "int8"), default="int16", help="what activations are rounded to (int16)"
+    )
+
+
 def add_measurement(parser: argparse.ArgumentParser, what: str) -> argparse._ArgumentGroup:
     """Adds --runs and --warmup of `what`; returns their group for more."""
     group = parser.add_argument_group("measurement")

@@ -84,6 +84,11 @@ def add_session(parser: argparse.ArgumentParser) -> None:
         help="numbers of keys and values: f16 (default), or q8_0 for half the memory, less exact",
     )
     group.add_argument(
+        "--activations",
+        choices=("int16", "int8"),
+        help="round values to 16 bits (default), or to 8: prompts faster, answers less exact and with other bits",
+    )
+    group.add_argument(
         "--override-kv",
         type=metadata_override,
         action="append",

@@ -37,6 +37,7 @@ def open_model(model: str | None, arguments: argparse.Namespace) -> Model:
         n_ctx=arguments.ctx_size,
         n_threads=arguments.threads,
         isa=arguments.isa,
+        activations=arguments.activations,
         overrides=dict(arguments.override_kv),
         kv_type=arguments.kv_type,
         memory=arguments.memory,

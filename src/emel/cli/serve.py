@@ -125,6 +125,7 @@ def _loads(arguments: argparse.Namespace) -> dict[str, Callable[[], Model]]:
         "n_ctx": arguments.ctx_size,
         "n_threads": arguments.threads,
         "isa": arguments.isa,
+        "activations": arguments.activations,
         "overrides": dict(arguments.override_kv),
         "kv_type": arguments.kv_type,
         **({} if arguments.parallel is None else {"n_lanes": arguments.parallel}),

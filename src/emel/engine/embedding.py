@@ -19,6 +19,7 @@ from emel.graph.batch import Batch, KvBinding, Outputs
 from emel.graph.capacity import Capacity
 from emel.graph.reservation import ReservedGraph
 from emel.kernel.buffers import address_of, int32_array
+from emel.kernel.numerics import DEFAULT_ACTIVATIONS, Activations
 from emel.memory.sequences import blocks_for
 from emel.memory.storage import KvGeometry, KvStorage
 from emel.model.encoder import EncoderGeometry, Pooling
@@ -45,7 +46,16 @@ class Embedder:
     `storage` holds the keys and values of the last batch, its texts' blocks one after the other.
     """
 
-    def __init__(self, model: LoadedModel, pool: LanePool, route: int, *, pooling: Pooling, n_ctx: int) -> None:
+    def __init__(
+        self,
+        model: LoadedModel,
+        pool: LanePool,
+        route: int,
+        *,
+        pooling: Pooling,
+        n_ctx: int,
+        activations: Activations = DEFAULT_ACTIVATIONS,
+    ) -> None:
         parameters = model.parameters
         assert isinstance(parameters, EncoderGeometry)
         heads = parameters.heads
@@ -59,7 +69,7 @@ class Embedder:
         binding = KvBinding(
             self.storage.address, self.storage.n_bytes, address_of(self._table), MAX_TEXTS, self._stride
         )
-        capacity = Capacity(max_tokens, MAX_TEXTS, MAX_TEXTS, n_blocks)
+        capacity = Capacity(max_tokens, MAX_TEXTS, MAX_TEXTS, n_blocks, activations=activations)
         self._batch = Batch(capacity, self._width, binding)
         description = model.description
         build = partial(description.architecture.build, replace(parameters, pooling=pooling), description.tensors)
@@ -191,7 +201,12 @@ class Embedders:
         session = self._session
         if pooling not in self._by_pooling:
             self._by_pooling[pooling] = Embedder(
-                session.model, session.pool, session.route.isa, pooling=pooling, n_ctx=session.n_ctx
+                session.model,
+                session.pool,
+                session.route.isa,
+                pooling=pooling,
+                n_ctx=session.n_ctx,
+                activations=session.activations,
             )
         return self._by_pooling[pooling]
 

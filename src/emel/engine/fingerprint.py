@@ -5,14 +5,16 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from emel.kernel.features import numerics_version
+from emel.kernel.numerics import Activations, numerics_version
 
 if TYPE_CHECKING:
     from emel.gguf import GgufFile
 
 
-def fingerprint_of(file: GgufFile) -> str:
+def fingerprint_of(file: GgufFile, activations: Activations) -> str:
     """`emel-1-0123456789ab`: of the file's short metadata, its size and its list of tensors; no weight is read.
+
+    With int8 activations it begins with `emel-1-int8-`.
 
     Two files that tell the same of themselves have the same fingerprint: it names a model, it does not vouch for it.
     """
@@ -22,4 +24,4 @@ def fingerprint_of(file: GgufFile) -> str:
             digest.update(f"{key}={value!r}\n".encode())
     for name, tensor in file.tensors.items():
         digest.update(f"{name} {tensor.type.name} {tensor.rows} {tensor.cols}\n".encode())
-    return f"emel-{numerics_version()}-{digest.hexdigest()}"
+    return f"emel-{numerics_version(activations)}-{digest.hexdigest()}"

@@ -15,6 +15,7 @@ from emel.memory.storage import KvGeometry
 
 if TYPE_CHECKING:
     from emel.graph.batch import KvBinding, StateBinding
+    from emel.kernel.numerics import Activations
     from emel.model.registry import Parameters
     from emel.tensor.types import TensorType
 
@@ -86,7 +87,9 @@ def bindings(memory: KvCache | HybridCache) -> tuple[KvBinding, StateBinding | N
     return memory.binding, None
 
 
-def capacity_for(memory: KvCache | HybridCache, *, max_tokens: int, max_outputs: int, n_rows: int) -> Capacity:
+def capacity_for(
+    memory: KvCache | HybridCache, *, max_tokens: int, max_outputs: int, n_rows: int, activations: Activations
+) -> Capacity:
     """How large the plan of a session is."""
     kv = memory.kv if isinstance(memory, HybridCache) else memory
     return Capacity(
@@ -97,4 +100,5 @@ def capacity_for(memory: KvCache | HybridCache, *, max_tokens: int, max_outputs:
         n_slots=memory.slots.n_slots if isinstance(memory, HybridCache) else 0,
         sequence_blocks=min(kv.stride, kv.n_blocks),
         kv_type=kv.geometry.kv_type,
+        activations=activations,
     )

@@ -21,6 +21,7 @@ from emel.errors import RequestError
 from emel.graph.batch import Batch
 from emel.graph.reservation import ReservedGraph
 from emel.kernel.features import Route, choose_route
+from emel.kernel.numerics import Activations, choose_activations
 from emel.kernel.pool import LanePool
 from emel.kernel.threads import ThreadChoice, choose_threads
 from emel.memory.sequences import blocks_for
@@ -72,6 +73,7 @@ class Session:
         n_ctx: int | None = None,
         n_threads: int | None = None,
         isa: str | None = None,
+        activations: str | None = None,
         n_lanes: int = DEFAULT_LANES,
         prefix_bytes: int | None = None,
         overrides: Mapping[str, Scalar] | None = None,
@@ -91,6 +93,7 @@ class Session:
             self.threads: ThreadChoice = choose_threads(
                 None if n_threads is None else checked_whole(n_threads, "n_threads")
             )
+            self.activations: Activations = choose_activations(activations)
             self.pool = LanePool(self.threads.n_threads)
         self.n_lanes = n_lanes
         self._opened: list[LanePool | LoadedModel | KvCache | HybridCache | Batch | ReservedGraph | Embedders] = [
@@ -144,7 +147,13 @@ class Session:
         self.chunk = min(sizes.chunk, self.n_ctx)
         max_tokens = max(self.chunk, n_rows)
         max_outputs = min(max(sizes.n_outputs, n_rows), max_tokens)
-        capacity = capacity_for(self.memory, max_tokens=max_tokens, max_outputs=max_outputs, n_rows=n_rows)
+        capacity = capacity_for(
+            self.memory,
+            max_tokens=max_tokens,
+            max_outputs=max_outputs,
+            n_rows=n_rows,
+            activations=self.activations,
+        )
         self.batch = Batch(capacity, parameters.embedding_width or self.n_vocab, *bindings(self.memory))
         self._opened.append(self.batch)
         self.graph = ReservedGraph(self.model.build, self.model.weights, capacity, pool=self.pool, route=self.route.isa)

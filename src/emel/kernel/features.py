@@ -20,11 +20,6 @@ class Route:
     reason: str
 
 
-def numerics_version() -> int:
-    """The version of the arithmetic (docs/concepts/numerics.md): results of equal versions are equal bits."""
-    return int(LIBRARY.emel_numerics_version())
-
-
 def available_routes() -> dict[str, int]:
     """Name -> id of every route this build has and this machine runs, the best one last."""
     mask = LIBRARY.emel_isa_mask()

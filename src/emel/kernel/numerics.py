@@ -26,6 +26,6 @@ def choose_activations(requested: str | None = None) -> Activations:
 
 
 def numerics_version(activations: Activations = DEFAULT_ACTIVATIONS) -> str:
-    """What results are compared by: equal requests to equal versions give equal bits. "1", or "1-int8"."""
+    """What results are compared by, "1" or "1-int8": equal versions give equal bits (docs/concepts/numerics.md)."""
     version = str(LIBRARY.emel_numerics_version())
     return version if activations is DEFAULT_ACTIVATIONS else f"{version}-{activations.name.lower()}"

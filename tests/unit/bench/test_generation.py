@@ -91,4 +91,10 @@ def test_generation_ends_with_the_engine_that_failed(monkeypatch: pytest.MonkeyP
 
 def test_plan_context_fits_the_longest_workload(tmp_path: Path) -> None:
     plan = Plan(tmp_path / "a.gguf", plan_workloads([512], 128, [0, 1024], cold_start=True), (1,), 1, 0, compare=True)
-    assert [command[-1] for command in plan.commands(1).values()] == ["1152", "1152"]
+    assert [command[5] for command in plan.commands(1).values()] == ["1152", "1152"]
+
+
+def test_plan_tells_emel_alone_what_activations_to_take(tmp_path: Path) -> None:
+    workloads = plan_workloads([512], 1, [0], cold_start=False)
+    plan = Plan(tmp_path / "a.gguf", workloads, (1,), 1, 0, compare=True, activations="int8")
+    assert [command[6:] for command in plan.commands(1).values()] == [["int8"], []]

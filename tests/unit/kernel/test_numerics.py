@@ -14,7 +14,7 @@ def test_activations_are_int16_unless_asked_for() -> None:
 
 @pytest.mark.parametrize("name", ["", "INT8", "int4", "8"])
 def test_unknown_activations_are_refused_by_name(name: str) -> None:
-    with pytest.raises(ValueError, match=f"^there are no activations {name!r}: allowed are int16, int8$"):
+    with pytest.raises(ValueError, match=f"^there are no activations '{name}': allowed are int16, int8$"):
         choose_activations(name)
 
 
