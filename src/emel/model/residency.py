@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MIN_CHUNK, MAX_CHUNK = 1 << 16, 8 << 20
 _CHUNK_SHARE = 64  # of the budget, for each of the two chunks that are read at a time
-_READER_BYTES = 1 << 20  # requests, alignment, bookkeeping
+_READER_BYTES = 1 << 19  # requests, alignment, bookkeeping
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +72,27 @@ def plan_residency(
     roles = _roles_of(graph)
     if not roles.units:
         raise WindowError(f"{budget} bytes are too few for these weights: {everything} are the least")
-    chunk = chunk_for(budget, extents.values())
-    fixed = vector_bytes + 2 * chunk + _READER_BYTES
     ways = [_way(roles, extents, piece_rows, max_rows) for piece_rows in (0, *_piece_rows(roles, extents))]
-    chosen: tuple[_Way, WindowLayout] | None = None
-    for way in ways:
-        try:
-            layout = lay_out(way.units, budget - fixed - way.n_bytes, n_slots)
-        except WindowError:
-            continue
-        if chosen is None or layout.streamed_file_bytes < chosen[1].streamed_file_bytes:
-            chosen = way, layout
-    if chosen is None:
-        least = fixed + min(way.n_bytes + smallest_budget(way.units, n_slots) for way in ways)
-        raise WindowError(f"{budget} bytes are too few for these weights: {least} are the least")
-    way, layout = chosen
+    smallest_chunk = chunk_for(0, extents.values())
+    for chunk in (chunk_for(budget, extents.values()), smallest_chunk):
+        fixed = vector_bytes + 2 * chunk + _READER_BYTES
+        found = [each for way in ways if (each := _laid_out(way, budget - fixed, n_slots)) is not None]
+        if found:
+            way, layout = min(found, key=lambda each: each[1].streamed_file_bytes)
+            return _residency(way, layout, chunk, fixed)
+    fixed = vector_bytes + 2 * smallest_chunk + _READER_BYTES
+    least = min(everything, fixed + min(way.n_bytes + smallest_budget(way.units, n_slots) for way in ways))
+    raise WindowError(f"{budget} bytes are too few for these weights: {least} are the least")
+
+
+def _laid_out(way: _Way, budget: int, n_slots: int | None) -> tuple[_Way, WindowLayout] | None:
+    try:
+        return way, lay_out(way.units, budget - way.n_bytes, n_slots)
+    except WindowError:
+        return None
+
+
+def _residency(way: _Way, layout: WindowLayout, chunk: int, fixed: int) -> Residency:
     return Residency(
         layout=layout,
         kept=(*way.kept, *(extent.name for index in layout.resident for extent in layout.units[index])),
