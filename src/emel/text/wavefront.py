@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from emel.graph.batch import Batch
     from emel.memory.sequence_memory import SequenceMemory
+    from emel.text.generator import GeneratorContext
 
 
 class State(Enum):
@@ -155,12 +156,18 @@ def has_memory(context: WaveContext) -> bool:
 
     An empty wave takes it in any case, and fails it if it must.
     """
-    generator, memory, n_spare = context.waiting.first().generator.context, context.memory, len(context.lanes)
+    generator, memory = context.waiting.first().generator.context, context.memory
+    n_spare = sum(blocks_owed(lane.generator.context) + 1 for lane in context.lanes)
     return (
         not n_spare
         or memory.free_blocks() >= blocks_for(len(generator.ids)) + n_spare
         or memory.can_open_with_prefix(generator.ids, reuse=generator.reuses_prefix, n_spare=n_spare)
     )
+
+
+def blocks_owed(generator: GeneratorContext) -> int:
+    """Blocks that a lane was admitted for and has not needed yet."""
+    return blocks_for(len(generator.ids)) - blocks_for(generator.n_computed)
 
 
 def fits_memory(context: WaveContext, _event: Step) -> bool:
