@@ -68,20 +68,27 @@ class Mailbox:
     def close(self) -> None:
         """Ends the thread after the step that runs, with all that was put in before; harmless when repeated."""
         self._end()
-        thread = self._thread
+        if self.is_own_thread:
+            return
+        with self._starting:
+            thread = self._thread
         if thread is None:
             worker = self._worker()
             if worker is not None and not self.has_stopped:
                 _stop(self, worker)
-        elif not self.is_own_thread and not self.has_forked:
+        elif not self.has_forked:
             thread.join()
 
     def _start(self) -> None:
         with self._starting:
             if self._thread is None:
                 thread = threading.Thread(target=_serve, args=(self, self._worker), name="emel-compute", daemon=True)
-                thread.start()
-                self._thread = thread
+                self._thread = thread  # before it runs: it asks whether it is this one
+                try:
+                    thread.start()
+                except BaseException:
+                    self._thread = None
+                    raise
 
     def _end(self) -> None:
         self.is_closed = True

@@ -63,7 +63,7 @@ def random_request(random: Random) -> tuple[list[int], dict[str, Any]]:
     options: dict[str, Any] = {
         "temperature": random.choice((0, 0, 1.0, 3.0)),
         "seed": random.randrange(2**32),
-        "max_tokens": random.choice((1, 5, 20, None)),
+        "max_tokens": random.choice((1, 5, 12, 24)),
         "cache_prompt": random.random() < 0.8,
         "logprobs": 2,
     }
@@ -75,12 +75,12 @@ def outcome(completion: emel.Completion) -> tuple[Any, ...]:
     return completion.text, completion.token_ids, completion.finish_reason, completion.logprobs
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_every_lane_equals_its_solo_run(models: dict[tuple[int, int], emel.Model], seed: int) -> None:
     """Random prompts and lengths, admitted in mid-flight, some cancelled, prefixes warm and cold."""
     random = Random(seed)
-    requests = [random_request(random) for _ in range(12)]
+    requests = [random_request(random) for _ in range(8)]
     solo = models[1, 1]
     alone = [solo.generate_ids(ids, **{**options, "cache_prompt": False}) for ids, options in requests]
     for model in models.values():
@@ -89,11 +89,11 @@ def test_every_lane_equals_its_solo_run(models: dict[tuple[int, int], emel.Model
         for recorder, (ids, options) in zip(recorders, requests, strict=True):
             submitted.append(model.submit(ids, recorder, **options))
             if random.random() < 0.3:
-                recorders[random.randrange(len(submitted))].is_over.wait(20)
+                recorders[random.randrange(len(submitted))].is_over.wait(60)
             if random.random() < 0.15:
                 random.choice(submitted).cancel()
         for recorder, expected in zip(recorders, alone, strict=True):
-            assert recorder.is_over.wait(20)
+            assert recorder.is_over.wait(60)
             assert recorder.completion is not None
             if recorder.completion.finish_reason == "cancelled":
                 n = len(recorder.completion.token_ids)
@@ -108,7 +108,8 @@ def test_every_lane_equals_its_solo_run(models: dict[tuple[int, int], emel.Model
 def test_preempted_lanes_equal_their_solo_runs(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("emel.engine.memory.USUAL_TOKENS", 1)
     with emel.load(tiny_path, n_lanes=6, n_threads=2) as model:
-        requests = [random_request(Random(seed)) for seed in range(16)]
+        drawn = [random_request(Random(seed)) for seed in range(16)]
+        requests = [(ids[:20], {**options, "max_tokens": 70}) for ids, options in drawn]
         alone = [model.generate_ids(ids, **options) for ids, options in requests]
         with ThreadPoolExecutor(12) as pool:
             together = [pool.submit(model.generate_ids, ids, **options) for ids, options in requests]
@@ -199,8 +200,8 @@ def test_listener_that_raises_cancels_its_request_alone(model: emel.Model, monke
     bad, good = Bad(), Recorder()
     model.submit([5, 6], bad, temperature=0)
     model.submit([5, 6], good, temperature=0, max_tokens=9)
-    assert bad.is_over.wait(20)
-    assert good.is_over.wait(20)
+    assert bad.is_over.wait(60)
+    assert good.is_over.wait(60)
     assert bad.completion is not None
     assert bad.completion.finish_reason == "cancelled"
     assert tuple(good.tokens) == model.generate_ids([5, 6], temperature=0, max_tokens=9).token_ids
@@ -220,7 +221,7 @@ def test_listener_cannot_wait_for_its_model(model: emel.Model) -> None:
 
     waiter = Waiter()
     model.submit([5, 6], waiter, temperature=0, max_tokens=1)
-    assert waiter.is_over.wait(20)
+    assert waiter.is_over.wait(60)
     assert set(errors) == {"a listener cannot wait for the model that calls it: submit a request instead"}
 
 
@@ -252,7 +253,7 @@ def test_step_that_fails_for_all_is_tried_for_each_alone(slow: SlowGraph, model:
     model.submit([7, 77, 7], refused, temperature=0, max_tokens=5)
     model.submit(expected[1], recorders[1], temperature=0, max_tokens=5)
     slow.go_on()
-    assert all(each.is_over.wait(20) for each in (*recorders, refused))
+    assert all(each.is_over.wait(60) for each in (*recorders, refused))
     assert [str(each) for each in failures] == ["no 77 here"]
     for ids, recorder in zip(expected, recorders, strict=True):
         assert tuple(recorder.tokens) == model.generate_ids(ids, temperature=0, max_tokens=5).token_ids

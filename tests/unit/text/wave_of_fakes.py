@@ -229,13 +229,13 @@ class WaveOfFakes:
         for _ in range(n):
             self.machine.dispatch(Step())
 
-    def finish(self, most: int = 10_000) -> None:
+    def finish(self, most: int = 100_000) -> None:
         """Steps until nobody is left."""
         for _ in range(most):
             if not self.context.lanes and not self.context.waiting:
                 return
             self.step()
-        raise AssertionError(f"not over after {most} steps: {self.context.lanes} {list(self.context.waiting)}")
+        raise AssertionError(f"{len(self.context.lanes)} lanes, {len(self.context.waiting)} wait after {most} steps")
 
     def check(self) -> None:
         """What must hold between two steps, whatever happened."""
