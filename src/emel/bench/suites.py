@@ -7,6 +7,11 @@ from __future__ import annotations
 
 SUITES = {
     "generation": ("emel.bench.generation_command", "prompts read, text written, cold start; --compare with llama.cpp"),
+    "wavefront": (
+        "emel.bench.wavefront_command",
+        "many sequences at once: rates, latencies; --compare",
+    ),
+    "prefix": ("emel.bench.prefix", "time to the first token of a prompt whose beginning was computed before"),
     "roofline": ("emel.bench.roofline", "the most this machine does: int8 and float32 multiply-adds, reading memory"),
     "kernels": ("emel.bench.kernels", "matrix products of every format, as a share of those roofs"),
     "parallel_matmul": ("emel.bench.parallel_matmul", "products on several lanes against one, bit for bit"),

@@ -1,0 +1,73 @@
+"""The options of the wavefront suite, and what they start."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from emel.bench.options import add_measurement, add_output, count, counts, require
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("-m", "--model", metavar="MODEL", help="a .gguf file or a known name")
+    parser.add_argument("-t", "--threads", type=count(1), metavar="N", help="threads (default: all CPUs)")
+    group = parser.add_argument_group("workloads")
+    group.add_argument(
+        "--sequences",
+        type=counts(1),
+        default=(1, 2, 4, 8, 16, 32),
+        metavar="N,N",
+        help="how many at once (1,2,4,8,16,32)",
+    )
+    group.add_argument("--prompt", type=count(1), default=64, metavar="N", help="tokens of each prompt (64)")
+    group.add_argument("--decode", type=count(2), default=64, metavar="N", help="tokens of each answer (64)")
+    group = add_measurement(parser, "wave")
+    group.add_argument("--compare", action="store_true", help="run llama.cpp in turns with EMEL (needs emel[bench])")
+    add_output(parser, has_plot=False)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the suite and prints its results on stdout. EmelError for what a person can put right."""
+    from dataclasses import asdict
+
+    from emel.bench.machine import describe_machine, n_cpus
+    from emel.bench.progress import Progress
+    from emel.bench.wavefront import WavePlan, render_waves, run_waves, waves_to_json
+    from emel.engine.models import DEFAULT_MODEL, resolve_model
+
+    if arguments.compare:
+        require("llama_cpp", "llama-cpp-python", "--compare")
+    plan = WavePlan(
+        model=resolve_model(arguments.model or DEFAULT_MODEL),
+        n_threads=arguments.threads or n_cpus(),
+        sequences=arguments.sequences,
+        n_prompt=arguments.prompt,
+        n_decode=arguments.decode,
+        n_runs=arguments.runs,
+        n_warmup=arguments.warmup,
+        compare=arguments.compare,
+    )
+    progress = Progress()
+    try:
+        ready, rows = run_waves(plan, progress)
+    finally:
+        progress.clear()
+    machine = describe_machine()
+    if arguments.json:
+        engines = {engine: asdict(each) for engine, each in ready.items()}
+        report = {"suite": "wavefront", "machine": machine, "engines": engines, "results": waves_to_json(rows)}
+        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+        return 0
+    sys.stdout.write(
+        f"machine  {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}\n"
+        f"model    {plan.model.name}, {plan.n_threads} threads; {plan.n_prompt} tokens in, {plan.n_decode} out\n"
+        + "".join(f"engine   {each.engine}: {each.version}; {each.route}\n" for each in ready.values())
+        + f"runs     median of {plan.n_runs} after {plan.n_warmup} to warm up; percentiles over all tokens\n\n"
+        + render_waves(rows)
+    )
+    return 0
