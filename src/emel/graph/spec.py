@@ -225,7 +225,7 @@ def ascends(graph: Graph) -> Iterator[str]:
 
 
 def ends_in_logits(graph: Graph) -> Iterator[str]:
-    """One linear, several in pieces or an encoder's end write logits alone, of output rows; only an argmax reads them."""
+    """A linear, several in pieces, or an encoder's end writes logits of output rows; only an argmax reads them."""
     writers = [(w, o) for w, o in _numbered(graph) if any(v.form is Form.LOGITS for v in o.outputs())]
     if any(isinstance(o, Linear) and o.first_logit is not None for _, o in writers):
         yield from _ends_in_pieces(graph, [operation for _, operation in writers])
