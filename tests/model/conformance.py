@@ -71,6 +71,16 @@ class Runner:
         self.cache.close_sequence(sequence)
         return np.concatenate(rows)
 
+    def greedy(self, ids: Sequence[int], n: int) -> list[int]:
+        """The `n` best tokens behind a prompt, each computed alone."""
+        sequence = self.cache.open()
+        rows, answer = self.step([(sequence, ids)])[0], []
+        while len(answer) < n:
+            answer.append(int(rows[-1].argmax()))
+            rows = self.step([(sequence, answer[-1:])])[0]
+        self.cache.close_sequence(sequence)
+        return answer
+
     def cached(self, ids: Sequence[int]) -> list[NDArray[np.float16]]:
         """Keys, then values (n_tokens, heads, head_dim) of each layer that are in the cache behind these tokens."""
         sequence = self.cache.open()
