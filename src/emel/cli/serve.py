@@ -71,9 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
     if settings.is_public and not settings.api_keys:
         say(f"warning: everybody who reaches {settings.host} can use this server: set --api-key")
     models = ServedModels(_loads(arguments), settings.aliases)
-    scheme = "https" if settings.tls_key else "http"
-    say(f"serving {', '.join(each.name for each in models)} on {scheme}://{settings.host}:{settings.port}")
-    return serve(create_app(models, settings), settings)
+    names = ", ".join(each.name for each in models)
+    return serve(create_app(models, settings), settings, lambda url: say(f"serving {names} on {url}"))
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from starlette.types import ASGIApp
 
@@ -56,8 +57,11 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def serve(app: ASGIApp, settings: Settings) -> int:
-    """Serves until a signal ends it; the exit code. OSError when it cannot listen there."""
+def serve(app: ASGIApp, settings: Settings, say_url: Callable[[str], None]) -> int:
+    """Serves until a signal ends it; the exit code. OSError when it cannot listen there.
+
+    say_url: told where the server can be reached, once it listens.
+    """
     is_socket = settings.host.endswith(".sock")
     config = uvicorn.Config(
         app,
@@ -75,11 +79,20 @@ def serve(app: ASGIApp, settings: Settings) -> int:
     )
     server = _Server(config)
     if is_socket:
+        say_url(settings.host)
         server.run()
     else:
-        with config.bind_socket() as bound:
+        with _listener(settings) as bound:
+            scheme = "https" if settings.tls_key else "http"
+            host = f"[{settings.host}]" if ":" in settings.host else settings.host
+            say_url(f"{scheme}://{host}:{bound.getsockname()[1]}")
             server.run(sockets=[bound])
     return 0 if server.started else 1
+
+
+def _listener(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
 
 
 def log_to_stderr(level: int) -> None:

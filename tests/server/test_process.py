@@ -1,0 +1,160 @@
+"""`emel serve` as a process: it starts, says what is wrong with its flags, and ends as services do."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import httpx2 as httpx
+import pytest
+
+from model.tiny_llama import Geometry, write_tiny_llama
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("served") / "tiny.gguf"
+    write_tiny_llama(path, Geometry(n_layers=1, d_model=64, n_heads=2, n_kv_heads=1, d_ff=64, n_ctx=4096), "Q8_0")
+    return path
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "emel.cli.main", "serve", *map(str, arguments)]
+
+
+class Process:
+    def __init__(self, *arguments: str | Path) -> None:
+        self.running = subprocess.Popen(command(*arguments, "--port", "0"), stderr=subprocess.PIPE, text=True)
+        assert self.running.stderr is not None
+        self.lines: list[str] = []
+        while not (self.lines and "://" in self.lines[-1]):
+            line = self.running.stderr.readline()
+            assert line, self.lines
+            self.lines.append(line)
+        match = re.search(r"(https?://\S+)", self.lines[-1])
+        assert match is not None
+        self.url = match[1]
+        for _ in range(400):
+            try:
+                if httpx.get(f"{self.url}/health").status_code == 200:
+                    return
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.05)
+        raise AssertionError("it does not get ready")
+
+    def end(self, number: int) -> int:
+        self.running.send_signal(number)
+        return self.running.wait(60)
+
+
+@pytest.fixture
+def process(tiny: Path) -> Iterator[Process]:
+    found = Process(tiny, "-t", "1")
+    yield found
+    if found.running.poll() is None:
+        found.running.kill()
+    found.running.wait()
+    assert found.running.stderr is not None
+    found.running.stderr.close()
+
+
+LONG: dict[str, Any] = {"prompt": "a", "max_tokens": 4000, "ignore_eos": True, "temperature": 0}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_with_0(process: Process, number: int) -> None:
+    assert httpx.post(f"{process.url}/v1/completions", json={"prompt": "a", "max_tokens": 2}).status_code == 200
+    assert process.end(number) == 0
+
+
+def test_running_requests_are_answered_before_it_ends(process: Process) -> None:
+    with httpx.stream(
+        "POST", f"{process.url}/v1/completions", json={**LONG, "max_tokens": 400, "stream": True}
+    ) as response:
+        lines = response.iter_lines()
+        next(lines)
+        process.running.send_signal(signal.SIGTERM)
+        rest = list(lines)
+    assert rest[-2:] == ["data: [DONE]", ""]
+    assert process.running.wait(60) == 0
+
+
+def test_a_second_signal_ends_it_at_once(process: Process) -> None:
+    body = {**LONG, "stream": True, "n": 8}  # more than the socket holds: it is not over while nobody reads it
+    with httpx.stream("POST", f"{process.url}/v1/completions", json=body) as response:
+        lines = response.iter_lines()  # held: without it the response would be closed
+        next(lines)
+        process.running.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert process.running.poll() is None
+        assert process.end(signal.SIGTERM) == 1
+
+
+def test_it_starts_again_after_it_was_killed(tiny: Path, process: Process) -> None:
+    process.running.kill()
+    process.running.wait()
+    again = Process(tiny, "-t", "1")
+    assert again.end(signal.SIGTERM) == 0
+    assert again.running.stderr is not None
+    again.running.stderr.close()
+
+
+def test_it_listens_at_a_path(tiny: Path, tmp_path: Path) -> None:
+    path = tmp_path / "emel.sock"
+    running = subprocess.Popen(command(tiny, "--host", path, "-t", "1"), stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(400):
+            if path.exists():
+                break
+            time.sleep(0.05)
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://emel") as client:
+            for _ in range(400):
+                if client.get("/health").status_code == 200:
+                    break
+                time.sleep(0.05)
+            assert client.get("/v1/models").json()["data"][0]["id"] == "tiny"
+    finally:
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) == 0
+
+
+REFUSED = {
+    "port": (["--port", "70000"], "argument --port: 70000 is above 65535"),
+    "half of TLS": (["--ssl-key-file", "k.pem"], "--ssl-key-file and --ssl-cert-file belong together"),
+    "no keys": (["--api-key-file", os.devnull], "there is no key in it"),
+    "lanes": (["-np", "0"], "argument -np/--parallel: 0 is below 1"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_wrong_flags_are_told_in_one_line(tiny: Path, name: str) -> None:
+    arguments, reason = REFUSED[name]
+    done = subprocess.run(command(tiny, *arguments), capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert reason in done.stderr.splitlines()[0]
+
+
+def test_a_taken_port_is_told_in_one_line(process: Process, tiny: Path) -> None:
+    port = process.url.rpartition(":")[2]
+    done = subprocess.run(command(tiny, "--port", port), capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "address already in use" in done.stderr.lower()
+
+
+def test_a_public_address_without_a_key_is_warned_of(tiny: Path) -> None:
+    process = Process(tiny, "--host", "0.0.0.0", "-t", "1")
+    assert "set --api-key" in process.lines[0]
+    assert process.end(signal.SIGTERM) == 0
+    assert process.running.stderr is not None
+    process.running.stderr.close()
