@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from emel.tensor.types import TensorType
     from emel.text.tokenizer import Tokenizer
 
-_KEYWORDS = ("cache_prompt", "priority", "constraint", "shown_controls", "digests")
+_KEYWORDS = ("cache_prompt", "priority", "constraint", "shown_controls", "digests", "speculate")
+SPECULATIONS = ("lookup",)
 SAMPLING_FIELDS = frozenset(each.name for each in fields(SamplingParams)) - {"dry_breaker_ids"}
 _WHOLE_FIELDS = [
     each.name
@@ -74,6 +75,13 @@ def checked_kv_type(name: object) -> TensorType:
     raise RequestError(f"kv_type is {_shown(name)}: it must be {' or '.join(map(repr, types))}")
 
 
+def checked_speculation(name: object) -> str | None:
+    """How guesses are made: "lookup", or None for not at all."""
+    if name is None or name in SPECULATIONS:
+        return name
+    raise RequestError(f"speculation is {_shown(name)}: it must be {' or '.join(map(repr, SPECULATIONS))}, or None")
+
+
 def checked_ids(token_ids: object, n_vocab: int) -> list[int]:
     """Token ids of a vocabulary, as plain ints: from a list, a tuple, an array of NumPy."""
     if isinstance(token_ids, str | bytes) or not isinstance(token_ids, Iterable):
@@ -110,7 +118,7 @@ def checked_request(
 ) -> tuple[SamplingParams, tuple[str, ...], dict[str, Any]]:
     """Sampling parameters, stop strings and the other keywords of a request out of a call's."""
     keywords = {name: given[name] for name in _KEYWORDS if name in given}
-    for name in ("cache_prompt", "digests"):
+    for name in ("cache_prompt", "digests", "speculate"):
         if not isinstance(keywords.get(name, True), bool):
             raise RequestError(f"{name} is {_shown(keywords[name])}: it must be True or False")
     priority = keywords["priority"] = checked_whole(keywords.get("priority", 0), "priority")

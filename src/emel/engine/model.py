@@ -21,7 +21,7 @@ from emel.engine.exclusive import all_logits, timed
 from emel.engine.failures import request_failures
 from emel.engine.fingerprint import fingerprint_of
 from emel.engine.many import PROMPTS_PER_LANE, new_bar, run_many, submissions_of
-from emel.engine.session import DEFAULT_LANES, Session
+from emel.engine.session import DEFAULT_LANES, DEFAULT_SPECULATION, Session
 from emel.engine.stream import Stream
 from emel.engine.submission import complete, submit_all
 from emel.engine.wave import Wave
@@ -49,8 +49,8 @@ class Model:
     """A loaded model. Thread-safe: requests of several threads are computed together. A context manager.
 
     Keywords of every generating method: those of SamplingParams, stop (a string or several), cache_prompt (False: share
-    no prefix with other requests) and priority (see emel.text.waiting). Errors: RequestError (a ValueError) for
-    everything that keeps a request from being answered.
+    no prefix with other requests), speculate (False: compute no guesses) and priority (see emel.text.waiting). Errors:
+    RequestError (a ValueError) for everything that keeps a request from being answered.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Model:
         overrides: Mapping[str, int | float | bool | str] | None = None,
         kv_type: str | None = None,
         memory: int | str | None = None,
+        speculation: str | None = DEFAULT_SPECULATION,
     ) -> None:
         self._session: Session | None = Session(
             path,
@@ -78,6 +79,7 @@ class Model:
             overrides=overrides,
             kv_type=kv_type,
             memory=memory,
+            speculation=speculation,
         )
         self._template: ChatTemplate | None = None
 
@@ -358,6 +360,7 @@ def load(
     overrides: Mapping[str, int | float | bool | str] | None = None,
     kv_type: str | None = None,
     memory: int | str | None = None,
+    speculation: str | None = DEFAULT_SPECULATION,
 ) -> Model:
     """Loads a GGUF: a path, a built-in name (fetched once), or hf:owner/repo[:quant].
 
@@ -368,9 +371,10 @@ def load(
     "q8_0": half the memory, less exact; memory: what all of it may take, such as "2GiB" or "50%" of what is available
     (None: as much as it needs): weights that do not fit are streamed from the file; activations: what values become
     before they meet a matrix, "int16" (None) or "int8", which reads prompts up to twice as fast, at the accuracy of
-    other engines and with other bits (docs/decisions/0001-two-planes.md). Errors: ModelNotFoundError,
-    ModelFetchError, ModelLoadError (a ValueError), ModelReadError (an OSError), RequestError (a ValueError) for the
-    arguments, MemoryError.
+    other engines and with other bits (docs/decisions/0001-two-planes.md); speculation: "lookup" computes guesses
+    of what comes next along with what has come, where that is faster, and changes no bit (None: never). Errors:
+    ModelNotFoundError, ModelFetchError, ModelLoadError (a ValueError), ModelReadError (an OSError), RequestError (a
+    ValueError) for the arguments, MemoryError.
     """
     from emel.engine.models import resolve_model
 
@@ -385,4 +389,5 @@ def load(
         overrides=overrides,
         kv_type=kv_type,
         memory=memory,
+        speculation=speculation,
     )

@@ -12,6 +12,7 @@ from emel.engine.transcript import digest_of
 from emel.text.generator import Cancel, GeneratorContext, GeneratorMachine, State
 from emel.text.renderer import Renderer
 from emel.text.sampler import Sampler
+from emel.text.speculation import Speculator
 from emel.text.waiting import rank_of
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Request:
         constraint: Any = None,
         shown_controls: Iterable[str] = (),
         digests: bool = False,
+        speculate: bool = True,
     ) -> None:
         """shown_controls: control tokens, by their text, that are part of the answer's text."""
         self.session = session
@@ -85,6 +87,7 @@ class Request:
             reuses_prefix=cache_prompt,
             wants_logprobs=params.logprobs is not None,
             digest=digest_of if digests else None,
+            speculator=Speculator() if speculate and session.speculation is not None else None,
             shown_controls=frozenset(
                 token for each in shown_controls if (token := tokenizer.vocabulary.find(each)) is not None
             ),
@@ -172,6 +175,8 @@ class Request:
             seed=self._params.seed or 0,
             sampling=self._params.effective(),
             n_cached_tokens=context.n_cached,
+            n_draft_tokens=context.n_draft_tokens,
+            n_accepted_tokens=context.n_accepted_tokens,
             logprobs=context.logprobs if context.wants_logprobs else None,
             digests=None if context.digest is None else tuple(context.digests),
             stop=context.stop,

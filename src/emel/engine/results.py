@@ -53,6 +53,10 @@ class Completion:
     """The effective sampling parameters."""
     n_cached_tokens: int = 0
     """Prompt tokens that were not computed, because an earlier request had."""
+    n_draft_tokens: int = 0
+    """Tokens that were computed as guesses of what comes next."""
+    n_accepted_tokens: int = 0
+    """Of them: those that came. The answer is the same without."""
     logprobs: list[Any] | None = None
     """What the sampler says of each token's probability, if it was asked to."""
     digests: tuple[str, ...] | None = None

@@ -10,7 +10,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from emel.engine.arguments import checked_kv_type, checked_whole
+from emel.engine.arguments import checked_kv_type, checked_speculation, checked_whole
 from emel.engine.budget import SessionBudget, SessionSizes, parse_memory
 from emel.engine.embedding import Embedders
 from emel.engine.exclusive import Exclusive
@@ -27,6 +27,7 @@ from emel.kernel.threads import ThreadChoice, choose_threads
 from emel.memory.sequences import blocks_for
 from emel.model.loader import LoadedModel, load_model
 from emel.text.lanes import WaveKey
+from emel.text.speculation import StepCosts
 from emel.text.tokenizer import Tokenizer, load_tokenizer
 from emel.text.wavefront import MakeRoom, Shut, Step, Submit, WaveContext, WavefrontMachine, Withdraw
 
@@ -45,6 +46,7 @@ T = TypeVar("T")
 DEFAULT_CONTEXT = 4096
 """Tokens of context when none is asked for and the model has as many."""
 DEFAULT_LANES = 8
+DEFAULT_SPECULATION = "lookup"
 MAX_LANES = 256
 PREFILL_CHUNK = 512
 """Tokens of a step; a longer prompt is read in several."""
@@ -79,6 +81,7 @@ class Session:
         overrides: Mapping[str, Scalar] | None = None,
         kv_type: str | None = None,
         memory: int | str | None = None,
+        speculation: str | None = DEFAULT_SPECULATION,
     ) -> None:
         budget = None if memory is None else parse_memory(memory)
         if n_ctx is not None and checked_whole(n_ctx, "n_ctx") < 0:
@@ -88,6 +91,7 @@ class Session:
         if prefix_bytes is not None and checked_whole(prefix_bytes, "prefix_bytes") < 0:
             raise RequestError(f"prefix_bytes is {prefix_bytes}: it must be 0 (keep no prefixes) or more")
         cache_type = checked_kv_type(kv_type)
+        wanted = checked_speculation(speculation)
         with request_failures():
             self.route: Route = choose_route(isa)
             self.threads: ThreadChoice = choose_threads(
@@ -105,6 +109,8 @@ class Session:
         except BaseException:
             self._give_back()
             raise
+        # A recurrent state cannot take a guess back.
+        self.speculation = None if self.memory.has_state else wanted
         self.clock = time.perf_counter
         self.wave = self._new_wave()
         self._arrivals = itertools.count(1)
@@ -187,6 +193,7 @@ class Session:
                 n_budget=self.batch.capacity.max_tokens,
                 # Where a step reads weights, a longer one costs little more, and fewer are needed.
                 n_mixed=self.chunk if self.is_streaming else min(MIXED_CHUNK, self.chunk),
+                costs=None if self.speculation is None else StepCosts(),
             )
         )
 

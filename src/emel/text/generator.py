@@ -6,7 +6,9 @@
 3. Preempt gives the sequence back and keeps the ids: when admitted again the request computes them anew, and goes on
    with the same bits.
 4. Join opens the sequence of another completion of the same prompt as a fork, with the logits computed already.
-5. Effects raise what goes wrong; whoever dispatched hands it back as Fail, which has a row in every state that is not
+5. A step may compute a draft behind the last id: a guess of what comes. Each token chosen as guessed finds its logits
+   in the next row; the first that is not, or the end, has the memory take back what nobody chose.
+6. Effects raise what goes wrong; whoever dispatched hands it back as Fail, which has a row in every state that is not
    terminal. So has Cancel. Whatever ends a request, its sequence is closed once.
 """
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from emel.memory.sequence_memory import SequenceMemory
     from emel.text.renderer import Renderer
     from emel.text.sampler import Sampler
+    from emel.text.speculation import Speculator
     from emel.text.tokenizer import Tokenizer
 
 
@@ -96,6 +99,7 @@ class GeneratorContext:
     wants_logprobs: bool = False
     digest: Callable[[memoryview], str] | None = None  # of logits, for whoever wants one for each token
     shown_controls: frozenset[int] = frozenset()  # control tokens that have a text for the reader
+    speculator: Speculator | None = None  # makes the drafts, if there are to be any
     sequence: int | None = None
     n_computed: int = 0
     n_published: int = 0  # full blocks that others can find
@@ -103,6 +107,10 @@ class GeneratorContext:
     n_admissions: int = 0
     n_step: int = 0  # ids of the step that runs
     output: int = -1  # row of its logits
+    draft: list[int] = field(default_factory=list)  # tokens of the step behind those of `ids`
+    n_matched: int = 0  # of them: chosen too
+    n_draft_tokens: int = 0  # of all steps
+    n_accepted_tokens: int = 0  # of them: chosen too
     logprobs: list[Any] = field(default_factory=list)  # one for each chosen token, if wanted
     digests: list[str] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
@@ -150,6 +158,17 @@ def is_at_limit(context: GeneratorContext, _event: object) -> bool:
     return n - context.n_prompt == context.max_tokens or n > context.memory.n_ctx
 
 
+def is_as_drafted(context: GeneratorContext, _event: object) -> bool:
+    """The token was guessed, so that the next one's logits are there."""
+    draft, n = context.draft, context.n_matched
+    return n < len(draft) and draft[n] == context.ids[-1]
+
+
+def has_draft(context: GeneratorContext, _event: object) -> bool:
+    """The step had guesses; what is left of them was not chosen."""
+    return bool(context.draft)
+
+
 # ---- effects
 
 
@@ -176,7 +195,19 @@ def fork_leader(context: GeneratorContext, event: Join) -> None:
 
 def take_computed(context: GeneratorContext, _event: Computed) -> None:
     """Counts the step's ids, and lets others find the blocks that are full."""
-    n = context.n_computed = context.n_computed + context.n_step
+    context.n_matched = 0
+    _add_computed(context, context.n_step)
+
+
+def take_next_row(context: GeneratorContext, _event: object) -> None:
+    """Goes on with the guess that was right: it is computed, its logits are in the next row."""
+    context.n_matched += 1
+    context.output += 1
+    _add_computed(context, 1)
+
+
+def _add_computed(context: GeneratorContext, n_more: int) -> None:
+    n = context.n_computed = context.n_computed + n_more
     if n // KV_BLOCK > context.n_published:
         assert context.sequence is not None
         context.n_published = n // KV_BLOCK
@@ -202,6 +233,15 @@ def show(context: GeneratorContext, _event: object) -> None:
         text = context.renderer.feed(tokenizer.token_bytes(token))
         if text:
             context.text.append(text)
+
+
+def take_back(context: GeneratorContext, _event: object) -> None:
+    """Has the memory forget the guesses that were wrong."""
+    assert context.sequence is not None
+    context.draft = []
+    n_wrong = context.memory.n_tokens(context.sequence) - context.n_computed
+    if n_wrong:
+        context.memory.rollback(context.sequence, n_wrong)
 
 
 def finish(context: GeneratorContext, event: object) -> None:
@@ -273,6 +313,8 @@ class GeneratorMachine(Machine[State, GeneratorContext]):
         Row(State.CHOSEN,      Fail,     None,             fail,            State.FAILED),
         Row(State.SHOWN,       None,     met_stop_string,  finish,          State.STOPPED),
         Row(State.SHOWN,       None,     is_at_limit,      finish,          State.LENGTH),
+        Row(State.SHOWN,       None,     is_as_drafted,    take_next_row,   State.COMPUTED),
+        Row(State.SHOWN,       None,     has_draft,        take_back,       State.DECODING),
         Row(State.SHOWN,       None,     None,             None,            State.DECODING),
         Row(State.SHOWN,       Cancel,   None,             close,           State.CANCELLED),
         Row(State.SHOWN,       Fail,     None,             fail,            State.FAILED),

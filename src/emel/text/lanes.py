@@ -13,6 +13,7 @@ from emel.graph.batch import Outputs
 from emel.kernel.sizes import KV_BLOCK
 from emel.text.errors import GenerationError
 from emel.text.generator import Admit, Cancel, Computed, Fail, Join, Preempt, State
+from emel.text.speculation_steps import plan_drafts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,6 +81,9 @@ class WaveCounters:
     n_cached_tokens: int = 0  # of them: found computed
     n_read_tokens: int = 0  # computed in chunks: prompts, and answers of preempted requests
     n_generated_tokens: int = 0
+    n_drafts: int = 0
+    n_draft_tokens: int = 0
+    n_accepted_tokens: int = 0  # of drafts: chosen, too
     n_steps: int = 0
     n_failed_steps: int = 0
     n_lanes_busy: int = 0  # lanes, summed over steps
@@ -172,10 +176,13 @@ def plan_step(context: WaveContext, _event: Step) -> None:
         if n_left > 1:
             n_left = _chunk(generator, min(n_left, n_budget - context.n_reading), has_state=context.memory.has_state)
             context.n_reading += n_left
-        generator.n_step = n_left
+        generator.n_step, generator.draft = n_left, []
     context.step_lanes = [lane for lane in lanes if lane.generator.context.n_step]
     context.additions = [_addition(lane) for lane in context.step_lanes]
     context.is_steady = not context.n_reading and suspect is None
+    if context.costs is not None and context.is_steady:
+        plan_drafts(context)
+        context.is_steady = all(lane.generator.context.speculator is None for lane in context.step_lanes)
 
 
 def preempt_and_plan(context: WaveContext, event: Step) -> None:
@@ -204,10 +211,12 @@ def reserve_step(context: WaveContext, _event: Step) -> None:
         for lane, (sequence, n), first in zip(context.step_lanes, context.additions, firsts, strict=True):
             generator = lane.generator.context
             ids = generator.ids
-            end = first + n
+            end = first + generator.n_step
             if end < len(ids):
                 generator.output = -1
                 batch.add(ids[first:end], first, sequence, outputs=Outputs.NONE)
+            elif generator.draft:
+                generator.output = batch.add([ids[first], *generator.draft], first, sequence, outputs=Outputs.ALL)
             elif n == 1:
                 generator.output = batch.add_token(ids[first], first, sequence)
             else:
@@ -218,11 +227,14 @@ def reserve_step(context: WaveContext, _event: Step) -> None:
 
 def compute(context: WaveContext, _event: Step) -> None:
     """The one run of the step."""
+    begin = context.clock()
     try:
         context.graph.compute(context.batch)
     except Exception as error:
         context.error = error
     context.now = context.clock()
+    if context.costs is not None and not context.n_reading:
+        context.costs.add(context.batch.n_tokens, context.now - begin)
     context.counters.n_steps += 1
     context.counters.n_lanes_busy += len(context.step_lanes)
 
@@ -255,7 +267,7 @@ def sample(context: WaveContext, _event: Step) -> None:
     counters.n_read_tokens += context.n_reading
     for lane in context.step_lanes:
         generator = lane.generator.context
-        n = len(generator.ids)
+        n, n_drafted = len(generator.ids), len(generator.draft)
         if lane.followers and generator.output >= 0:
             _let_follow(context, lane)
         try:
@@ -263,6 +275,8 @@ def sample(context: WaveContext, _event: Step) -> None:
         except Exception as error:
             _fail(context, lane, error)
         counters.n_generated_tokens += len(generator.ids) - n
+        if n_drafted:
+            _count_draft(context, generator, n_drafted)
     for lane in [each for each, end in context.suspects.items() if each.generator.context.n_computed >= end]:
         del context.suspects[lane]
 
@@ -300,6 +314,14 @@ def _chunk(generator: GeneratorContext, n: int, *, has_state: bool) -> int:
     if has_state and generator.n_computed < border:
         end = max(min(end, border) // KV_BLOCK * KV_BLOCK, generator.n_computed + min(n, 1))
     return end - generator.n_computed
+
+
+def _count_draft(context: WaveContext, generator: GeneratorContext, n_drafted: int) -> None:
+    generator.n_draft_tokens += n_drafted
+    generator.n_accepted_tokens += generator.n_matched
+    context.counters.n_drafts += 1
+    context.counters.n_draft_tokens += n_drafted
+    context.counters.n_accepted_tokens += generator.n_matched
 
 
 def _addition(lane: Lane) -> tuple[int, int]:

@@ -3,12 +3,14 @@
 1. Admit: the first of the waiting line, again and again, while a lane is free, the request is compatible with the lanes
    that run, and the memory holds its prompt (emel.text.waiting says who is first). None is admitted in its place.
 2. Plan: every lane that decodes gets a token, and what is left of the step's budget goes to prompts, lowest rank first.
-3. Reserve for all of them or none. While they do not fit, the lane of highest rank is preempted: it gives its memory
-   back and waits at its rank, to be computed anew. The lane of lowest rank never is, so there is always progress. One
-   that does not fit alone fails.
+   When all decode, some get a draft, too (emel.text.speculation).
+3. Reserve for all of them or none. When they do not fit, drafts go first. While they do not fit, the lane of highest
+   rank is preempted: it gives its memory back and waits at its rank, to be computed anew. The lane of lowest rank never
+   is, so there is always progress. One that does not fit alone fails.
 4. Compute: one run of the reserved plan, lanes in the order of their rows.
 5. Sample, publish, retire: each lane takes its row of logits. One that fails or was cancelled ends alone.
-6. A run that fails for several lanes says not whose fault it was: it is taken back, and each of them runs alone once.
+6. A run that fails for several lanes, or with drafts, says not whose fault it was: it is taken back, and each of them
+   runs alone once, without a draft.
 
 Dispatched between two steps: Submit, Withdraw, MakeRoom, Shut. What the effects do to a lane is in emel.text.lanes.
 """
@@ -40,6 +42,7 @@ from emel.text.lanes import (
     sample,
     withdraw,
 )
+from emel.text.speculation_steps import drop_drafts
 from emel.text.waiting import WaitingLine
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from emel.graph.batch import Batch
     from emel.memory.sequence_memory import SequenceMemory
     from emel.text.generator import GeneratorContext
+    from emel.text.speculation import StepCosts
 
 
 class State(Enum):
@@ -115,6 +119,7 @@ class WaveContext:
     n_lanes: int  # at most
     n_budget: int  # tokens of a step
     n_mixed: int  # tokens of prompts in a step in which others decode
+    costs: StepCosts | None = None  # of steps by their rows; None: no drafts
     counters: WaveCounters = field(default_factory=WaveCounters)
     waiting: WaitingLine[Lane] = field(default_factory=WaitingLine)
     lanes: list[Lane] = field(default_factory=list)  # in the order of their rows
@@ -178,14 +183,19 @@ def fits_memory(context: WaveContext, _event: Step) -> bool:
     return context.memory.can_reserve_all(context.additions)
 
 
+def has_drafts(context: WaveContext, _event: Step) -> bool:
+    """The step computes guesses."""
+    return any(lane.generator.context.draft for lane in context.step_lanes)
+
+
 def can_preempt(context: WaveContext, _event: Step) -> bool:
     """There is a lane besides the one of lowest rank."""
     return len(context.lanes) > 1
 
 
-def has_failed_together(context: WaveContext, _event: Step) -> bool:
-    """The run failed, for more lanes than one."""
-    return context.error is not None and len(context.step_lanes) > 1
+def has_failed_together(context: WaveContext, event: Step) -> bool:
+    """The run failed, for more lanes than one, or with guesses that may be to blame."""
+    return context.error is not None and (len(context.step_lanes) > 1 or has_drafts(context, event))
 
 
 def has_failed(context: WaveContext, _event: Step) -> bool:
@@ -216,6 +226,7 @@ class WavefrontMachine(Machine[State, WaveContext]):
         Row(State.ADMITTING,   None,     is_idle,             None,                State.READY),
         Row(State.ADMITTING,   None,     None,                plan_step,           State.PLANNED),
         Row(State.PLANNED,     None,     fits_memory,         reserve_step,        State.RESERVED),
+        Row(State.PLANNED,     None,     has_drafts,          drop_drafts,         State.PLANNED),
         Row(State.PLANNED,     None,     can_preempt,         preempt_and_plan,    State.PLANNED),
         Row(State.PLANNED,     None,     None,                fail_too_large,      State.READY),
         Row(State.RESERVED,    None,     has_failed_together, isolate,             State.READY),
