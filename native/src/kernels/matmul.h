@@ -159,7 +159,13 @@ EMEL_INLINE F32 add_offset(F32 acc, F32 offset, const uint8_t* record, const Qua
   }
 }
 
+// A lone token reads its slice of the matrix once, from end to end. Where unpacking takes about as long as reading, what
+// lies kFetchAhead bytes further on is fetched meanwhile, over the borders of pages where the CPU stops by itself; where
+// it takes less, the CPU does better alone. An address past the end of the matrix asks for nothing.
 constexpr size_t kFetchAhead = 2048;
+constexpr bool fetches_ahead(Quants quants) {
+  return quants == Quants::kTwo || quants == Quants::kThree || quants == Quants::kFive || quants == Quants::kSix;
+}
 
 // One row group times T tokens, the first of which has its record at records.
 template <uint32_t kType, int kPlanes, int T>
@@ -214,9 +220,7 @@ struct GroupTile {
     if constexpr (kTwice) add_offsets<1>(b);
   }
 
-  // All blocks of the group. A lone token reads its slice of the matrix once, from end to end: what lies kFetchAhead
-  // bytes further on is fetched meanwhile, over the borders of pages where the CPU stops by itself. An address past the
-  // end of the matrix asks for nothing.
+  // All blocks of the group.
   EMEL_INLINE_MEMBER void add_blocks() {
     constexpr BlockLayout kLayout(kType);
     constexpr int kParts = parts_of(kLayout.format.quants);
@@ -225,7 +229,7 @@ struct GroupTile {
     for (int t = 0; t < T; ++t) acc[t] = f_zero();
     for (size_t b = 0; b < layout.n_blocks; b += kParts) {
       load_unit_scales<kType>(group, b, unit);
-      if constexpr (T == 1) {
+      if constexpr (T == 1 && fetches_ahead(kLayout.format.quants)) {
         const uint8_t* ahead = group + b / kParts * kStep + kFetchAhead;
 #pragma unroll
         for (size_t at = 0; at < kStep; at += kCacheLine) __builtin_prefetch(ahead + at);
