@@ -8,6 +8,7 @@
 #include "pack/pack.h"
 #include "pack/planes.h"
 #include "pack/source.h"
+#include "pack/words.h"
 #include "pool/pool.h"
 
 namespace emel {
@@ -38,9 +39,11 @@ void pack_group(const emel_pack_job& job, uint64_t index) {
   uint8_t* group = static_cast<uint8_t*>(job.dst) + index * n_group_bytes;
   const uint64_t first = index * kRowsPerGroup;
   const size_t n_rows = job.rows - first < kRowsPerGroup ? job.rows - first : kRowsPerGroup;
+  const uint8_t* rows = static_cast<const uint8_t*>(job.src) + first * row_bytes;
+  if (n_rows == kRowsPerGroup && pack_words(job.type, rows, row_bytes, job.cols, group)) return;
   if (n_rows < kRowsPerGroup || is_block_type(job.type)) memset(group, 0, n_group_bytes);
   for (size_t lane = 0; lane < n_rows; ++lane) {
-    const uint8_t* row = static_cast<const uint8_t*>(job.src) + (first + lane) * row_bytes;
+    const uint8_t* row = rows + lane * row_bytes;
     if (is_float_type(job.type)) {
       for (size_t k = 0; k < job.cols; ++k) {
         memcpy(group + (k * kRowsPerGroup + lane) * block.bytes, row + k * block.bytes, block.bytes);
