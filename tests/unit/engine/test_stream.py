@@ -135,8 +135,7 @@ def test_stream_is_cancelled_within_one_step(slow: SlowGraph, model: emel.Model)
     assert all(chunk.completion is None for chunk in chunks)
     assert stream.completion is not None
     assert stream.completion.finish_reason == "cancelled"
-    assert len(stream.completion.token_ids) <= 5
-    assert slow.n_steps <= 5
+    assert slow.n_steps <= 5  # of which one may compute a guess besides its token
 
 
 def test_stream_left_to_be_collected_frees_its_sequence(model: emel.Model) -> None:
