@@ -27,6 +27,7 @@ COMMANDS = {
     "run": "write an answer to one prompt",
     "chat": "talk with a model",
     "serve": "serve models over HTTP, for OpenAI's clients and for browsers",
+    "perplexity": "how well a model predicts a text",
     "verify": "compute a recorded request anew and compare every bit",
     "pull": "fetch a model once, and say where it is",
     "inspect": "what is in a model file, and the memory it takes",

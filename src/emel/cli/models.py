@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emel.cli.terminal import UsageError, say_note
 
@@ -25,8 +25,8 @@ def locate(model: str | None, *, offline: bool, quiet: bool = False) -> Path:
     return resolve_model(DEFAULT_MODEL if model is None else model, policy)
 
 
-def open_model(model: str | None, arguments: argparse.Namespace) -> Model:
-    """Finds the model and loads it with the session options of the command line."""
+def open_model(model: str | None, arguments: argparse.Namespace, **options: Any) -> Model:
+    """Finds the model and loads it with the session options of the command line, and `options` of `emel.load`."""
     import emel
 
     if arguments.isa is not None:
@@ -41,6 +41,7 @@ def open_model(model: str | None, arguments: argparse.Namespace) -> Model:
         overrides=dict(arguments.override_kv),
         kv_type=arguments.kv_type,
         memory=arguments.memory,
+        **options,
     )
 
 

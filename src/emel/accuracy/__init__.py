@@ -1,0 +1,1 @@
+"""How well a model predicts a text, and how near its logits are to a reference's."""
