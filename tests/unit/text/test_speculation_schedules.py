@@ -15,7 +15,7 @@ from emel.kernel.sizes import KV_BLOCK
 from emel.text.generator import State
 from emel.text.speculation import StepCosts
 from unit.text.test_wavefront_schedules import Faults, drive
-from unit.text.wave_of_fakes import END, N_VOCAB, FakeLane, WaveOfFakes, choice, mark_of
+from unit.text.wave_of_fakes import END, N_VOCAB, FakeLane, WaveOfFakes, answer, choice, mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,11 +73,12 @@ class GuessingWave(WaveOfFakes):
         self.check_stored()
 
     def check_stored(self) -> None:
-        """Each stored block holds what its own tokens lead to, hence no guess that was wrong."""
+        """Each stored block is of tokens that were chosen, and holds what they lead to."""
         for block in self.cache.prefixes.blocks():
             stored = self.cache.prefixes.stored(block)
             assert stored is not None
             ids = tokens_of(stored)
+            assert any(lane.generator.context.ids[: len(ids)] == ids for lane in self.everyone)
             numbers = self.graph._numbers[block * self.graph._per_block :][:KV_BLOCK].tolist()
             assert numbers == [mark_of(ids[: len(ids) - KV_BLOCK + at + 1]) for at in range(KV_BLOCK)]
 
@@ -157,13 +158,28 @@ def test_right_guesses_save_steps() -> None:
     wave.close()
 
 
+class Eager(Oracle):
+    """Is sure of whatever it guesses."""
+
+    def chances(self, n: int) -> list[float]:
+        return [0.9**index for index in range(1, n + 1)]
+
+
 def test_guesses_go_before_a_lane_is_preempted() -> None:
-    """Three blocks for two lanes of at most 24 tokens: guesses do not fit where the tokens themselves do."""
-    wave = lone_wave(n_ctx=32, n_blocks=4)
-    lanes = [wave.submit(longest_prompt(n, 32 - n), 30 - n) for n in (3, 4)]
-    wave.finish()
-    assert wave.context.counters.n_preempted == 0
-    assert wave.context.counters.n_accepted_tokens > 0
+    """Three blocks, and two lanes that end with their first: guesses of both do not fit behind it."""
+    wave = lone_wave(n_ctx=32, n_blocks=3, n_budget=64)
+    prompts = [Random(seed).choices(range(1, N_VOCAB), k=14) for seed in range(2_000)]
+    first, second, *_ = [ids for ids in prompts if len(answer(ids, None, 32)) == 3]
+    lanes = [wave.submit(ids) for ids in (first, second)]
+    for lane in lanes:
+        lane.generator.context.speculator = Eager(Random(1), 1.0, 0)  # type: ignore[assignment]
+    assert wave.context.costs is not None
+    wave.context.costs.add(10, 1.0)
+    wave.step(2)
+    assert len(wave.context.lanes) == 2
+    wave.step()
+    assert [lane.ends for lane in lanes] == [[State.STOPPED]] * 2
+    assert wave.context.counters.n_preempted == wave.context.counters.n_draft_tokens == 0
     for lane in lanes:
         wave.check_answer(lane)
     wave.check_over()
