@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
@@ -64,14 +66,14 @@ def create_app(models: ServedModels, settings: Settings) -> Starlette:
         lifespan=lifespan,
         middleware=middleware,
         exception_handlers={
-            ApiError: _on_error,
-            EmelError: _on_error,
-            ClientGone: _on_client_gone,
+            **dict.fromkeys((ApiError, EmelError, ValidationError, TimeoutError, MemoryError), _on_error),
+            **dict.fromkeys((ClientGone, ClientDisconnect), _on_client_gone),
             HTTPException: _on_http,
             Exception: _on_error,
         },
     )
     app.state.models, app.state.settings = models, settings
+    app.state.is_ending = False
     app.state.metrics = metrics.Metrics(models)
     return app
 
@@ -108,17 +110,18 @@ def _routes() -> list[Route]:
     ]
 
 
-async def _on_error(_request: Request, error: Exception) -> Response:
-    return of_exception(error).response()
+async def _on_error(request: Request, error: Exception) -> Response:
+    return of_exception(error).response(request.scope)
 
 
 async def _on_client_gone(_request: Request, _error: Exception) -> Response:
     return JSONResponse({}, 499)  # nobody reads it
 
 
-async def _on_http(_request: Request, error: Exception) -> Response:
+async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return ApiError(error.status_code, str(error.detail), headers=dict(error.headers or {})).response()
+    message = f"{error.detail}: {request.method} {request.url.path!r:.100}"
+    return ApiError(error.status_code, message, headers=dict(error.headers or {})).response(request.scope)
 
 
 async def _unload_idle(models: ServedModels, seconds: float | None) -> None:

@@ -11,11 +11,11 @@ from starlette.responses import JSONResponse
 from emel.engine.transcript import record
 from emel.server import sse
 from emel.server.body import read_shape
-from emel.server.choices import n_jobs
-from emel.server.connection import EventStream, unless_gone
+from emel.server.choices import Job
+from emel.server.connection import EventStream
 from emel.server.constraints import constraint_of
 from emel.server.errors import invalid, of_exception
-from emel.server.generating import begin, new_head, settings_used, timings, usage
+from emel.server.generating import begin, new_head, settings_used, timings, usage, whole
 from emel.server.logprobs import chat_logprobs
 from emel.server.shapes import ChatRequest
 from emel.server.tools import calls_on_wire, chosen_tools, tool_constraint
@@ -47,6 +47,10 @@ class Chat:
     new_parser: Callable[[], AnswerParser]
     new_constraint: Callable[[], Constraint] | None
 
+    def job(self, n: int = 1) -> Job:
+        """n answers to it."""
+        return Job(self.prompt_ids, self.options, self.new_parser, self.new_constraint, n)
+
 
 async def create_chat_completion(request: Request) -> Response | EventStream:
     """The endpoint."""
@@ -54,12 +58,12 @@ async def create_chat_completion(request: Request) -> Response | EventStream:
     shape = await read_shape(request, ChatRequest)
     served = await state.models.ready(shape.model)
     chat = await asyncio.to_thread(prepare, served, shape)
-    jobs = n_jobs(shape.n or 1, chat.prompt_ids, chat.options, chat.new_parser, chat.new_constraint)
-    choices = begin(request, served, jobs)
+    choices = begin(request, served, [chat.job(shape.n or 1)])
     if shape.stream:
         head = new_head("chatcmpl-", "chat.completion.chunk", served)
-        return EventStream(_events(served, shape, chat, choices, head), state.settings.ping_seconds)
-    answers = await unless_gone(request, choices.all())
+        events = _events(served, shape, chat, choices, head)
+        return EventStream(events, state.settings.ping_seconds, choices.cancel)
+    answers = await whole(request, choices)
     head = new_head("chatcmpl-", "chat.completion", served)
     return JSONResponse(
         {
@@ -101,6 +105,8 @@ def prepare(served: ServedModel, shape: ChatRequest) -> Chat:
     """Everything that takes a while before the first token: the prompt's ids, a compiled constraint."""
     prompt = render(served, shape)
     options = shape.sampling()
+    if shape.top_logprobs and not shape.logprobs:
+        raise invalid("top_logprobs needs logprobs: set it to true", "top_logprobs")
     tools = chosen_tools(shape)
     dialect = served.dialect
     forced = tool_constraint(shape, tools)

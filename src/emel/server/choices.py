@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from emel.server.access_log import tell
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from emel.engine.model import Model
-    from emel.engine.request import Listener, Request
     from emel.engine.results import Chunk, Completion
     from emel.server.metrics import Observer
     from emel.text.answers import AnswerParser, Piece
@@ -64,11 +62,30 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One answer that is wanted: the prompt, the keywords of Model.submit, and what takes the answer apart."""
+    """A prompt and n answers that are wanted to it.
+
+    options: the keywords of Model.submit. Each answer draws by a seed of its own, the first by that of the request.
+    """
 
     prompt_ids: Sequence[int]
     options: dict[str, Any]
-    parser: AnswerParser
+    new_parser: Callable[[], AnswerParser]
+    new_constraint: Callable[[], Constraint] | None = None
+    n: int = 1
+
+    def submit(self, model: Model, listeners: Sequence[Hearing]) -> None:
+        """Submits the answers; the prompt is computed once. A constraint follows one answer, so then each is alone."""
+        if self.new_constraint is None:
+            for listener, request in zip(
+                listeners, model.submit_all(self.prompt_ids, listeners, **self.options), strict=True
+            ):
+                listener.request = request
+            return
+        for index, listener in enumerate(listeners):
+            own = {**self.options, "constraint": self.new_constraint()}
+            if own.get("seed") is not None:
+                own["seed"] += index
+            listener.request = model.submit(self.prompt_ids, listener, **own)
 
 
 class Choices:
@@ -83,12 +100,14 @@ class Choices:
         """
         self._observers = observers
         self._scope = scope
-        self.answers = [Answer(index) for index in range(len(jobs))]
-        self._jobs = jobs
-        self._hearings: list[Hearing] = []
+        self._parsers = [job.new_parser() for job in jobs for _ in range(job.n)]
+        self.answers = [Answer(index) for index in range(len(self._parsers))]
+        self._hearings = [Hearing(timeout) for _ in self.answers]
         try:
+            n_before = 0
             for job in jobs:
-                self._hearings.append(Hearing(partial(_submit, model, job), timeout))
+                job.submit(model, self._hearings[n_before : n_before + job.n])
+                n_before += job.n
         except BaseException:
             self.cancel()
             raise
@@ -96,12 +115,12 @@ class Choices:
     def cancel(self) -> None:
         """Ends all that run, within a step."""
         for hearing in self._hearings:
-            hearing.request.cancel()
+            hearing.cancel()
 
     async def steps(self) -> AsyncGenerator[Step, None]:
         """What comes, of all choices as it comes; raises what one of them failed with."""
         coming: asyncio.Queue[Step | Exception | None] = asyncio.Queue()
-        pumps = [asyncio.ensure_future(self._pump(index, coming)) for index in range(1, len(self._jobs))]
+        pumps = [asyncio.ensure_future(self._pump(index, coming)) for index in range(1, len(self.answers))]
         try:
             if not pumps:
                 async for step in self._steps_of(0):
@@ -132,7 +151,7 @@ class Choices:
             coming.put_nowait(error)
 
     async def _steps_of(self, index: int) -> AsyncGenerator[Step, None]:
-        answer, parser, see = self.answers[index], self._jobs[index].parser, self._observers[index].see
+        answer, parser, see = self.answers[index], self._parsers[index], self._observers[index].see
         async for chunk in self._hearings[index].chunks():
             see(chunk)
             pieces = parser.feed(chunk.text)
@@ -148,26 +167,3 @@ class Choices:
         async for _ in self.steps():
             pass
         return self.answers
-
-
-def n_jobs(
-    n: int,
-    prompt_ids: Sequence[int],
-    options: dict[str, Any],
-    new_parser: Callable[[], AnswerParser],
-    new_constraint: Callable[[], Constraint] | None = None,
-) -> list[Job]:
-    """n answers to a prompt: each draws by a seed of its own, the first by that of the request."""
-    jobs = []
-    for index in range(n):
-        own = dict(options)
-        if own.get("seed") is not None:
-            own["seed"] += index
-        if new_constraint is not None:
-            own["constraint"] = new_constraint()
-        jobs.append(Job(prompt_ids, own, new_parser()))
-    return jobs
-
-
-def _submit(model: Model, job: Job, listener: Listener) -> Request:
-    return model.submit(job.prompt_ids, listener, **job.options)

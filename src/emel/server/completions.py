@@ -9,11 +9,11 @@ from starlette.responses import JSONResponse
 
 from emel.server import sse
 from emel.server.body import read_shape
-from emel.server.choices import n_jobs
-from emel.server.connection import EventStream, unless_gone
+from emel.server.choices import Job
+from emel.server.connection import EventStream
 from emel.server.constraints import constraint_of
 from emel.server.errors import invalid, of_exception
-from emel.server.generating import begin, new_head, settings_used, timings, usage
+from emel.server.generating import begin, check_count, new_head, settings_used, timings, usage, whole
 from emel.server.logprobs import completion_logprobs
 from emel.server.shapes import CompletionRequest
 from emel.text.answers import PlainParser, TextPiece
@@ -43,16 +43,18 @@ async def create_completion(request: Request) -> Response | EventStream:
     shape = await read_shape(request, CompletionRequest)
     _check(shape)
     served = await state.models.ready(shape.model)
+    n = shape.n or 1
+    check_count(request, served, n * (len(shape.prompt) if shape.has_many else 1))
     prompts, new_constraint = await asyncio.to_thread(_prepare, served, shape)
-    n, options = shape.n or 1, shape.sampling()
-    jobs = [job for ids in prompts for job in n_jobs(n, ids, options, PlainParser, new_constraint)]
-    choices = begin(request, served, jobs)
-    echoes = [served.model.detokenize(prompts[index // n]) if shape.echo else "" for index in range(len(jobs))]
+    echoes = [served.model.detokenize(ids) if shape.echo else "" for ids in prompts for _ in range(n)]
+    options = shape.sampling()
+    choices = begin(request, served, [Job(ids, options, PlainParser, new_constraint, n) for ids in prompts])
     if shape.stream:
         head = new_head("cmpl-", "text_completion", served)
         texts = Prompts(prompts, echoes)
-        return EventStream(_events(served, shape, choices, head, texts), state.settings.ping_seconds)
-    answers = await unless_gone(request, choices.all())
+        events = _events(served, shape, choices, head, texts)
+        return EventStream(events, state.settings.ping_seconds, choices.cancel)
+    answers = await whole(request, choices)
     head = new_head("cmpl-", "text_completion", served)
     first = answers[0].completion
     assert first is not None
@@ -78,7 +80,7 @@ def _prepare(served: ServedModel, shape: CompletionRequest) -> tuple[list[list[i
     """Token ids of each prompt, and what makes the constraint of each answer."""
     model = served.model
     given: Any = shape.prompt
-    many = given if isinstance(given, list) and given and isinstance(given[0], str | list) else [given]
+    many = given if shape.has_many else [given]
     prompts = [model.tokenize(each) if isinstance(each, str) else each for each in many]
     if not all(prompts):
         raise invalid("the prompt has no tokens: give at least one character", "prompt")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from emel.server import sse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine
+    from collections.abc import AsyncGenerator, Callable, Coroutine
 
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
@@ -28,40 +28,51 @@ class ClientGone(Exception):
 class EventStream:
     """An ASGI response that sends events (bytes) as they come, and a comment after `ping_seconds` of silence."""
 
-    def __init__(self, events: AsyncGenerator[bytes, None], ping_seconds: float) -> None:
+    def __init__(
+        self, events: AsyncGenerator[bytes, None], ping_seconds: float, close: Callable[[], None] = lambda: None
+    ) -> None:
+        """close: called at the end in every case, even when not one event was asked for."""
         self._events = events
         self._ping_seconds = ping_seconds
-        self._is_silent = True
+        self._close = close
+        self._n_sent = 0
+        self._is_sending = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends until the events end or the client goes away; either way the events' generator is closed."""
         del scope
         headers = {"content-type": sse.CONTENT_TYPE, **sse.HEADERS}
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": raw})
-        sending = asyncio.ensure_future(self._send_events(send))
-        others = [asyncio.ensure_future(disconnected(receive)), asyncio.ensure_future(self._ping(send))]
+        tasks: list[asyncio.Future[None]] = []
         try:
-            await asyncio.wait({sending, *others}, return_when=asyncio.FIRST_COMPLETED)
+            await send({"type": "http.response.start", "status": 200, "headers": raw})
+            works = (self._send_events(send), disconnected(receive), self._ping(send))
+            tasks = [asyncio.ensure_future(each) for each in works]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if tasks[0].done():
+                with contextlib.suppress(OSError):  # the client is gone
+                    tasks[0].result()
         finally:
-            for task in (sending, *others):
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, OSError):
-                await sending
+            self._close()
+            await _end(tasks)
             await self._events.aclose()
 
     async def _send_events(self, send: Send) -> None:
         async for body in self._events:
-            self._is_silent = False
+            self._n_sent += 1
+            self._is_sending = True
             await send({"type": "http.response.body", "body": body, "more_body": True})
+            self._is_sending = False
+        self._is_sending = True  # no comment after the end
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _ping(self, send: Send) -> None:
+        n_before = -1
         while True:
-            self._is_silent = True
-            await asyncio.sleep(self._ping_seconds)
-            if self._is_silent:
+            if self._n_sent == n_before and not self._is_sending:
                 await send({"type": "http.response.body", "body": sse.PING, "more_body": True})
+            n_before = self._n_sent
+            await asyncio.sleep(self._ping_seconds)
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -74,14 +85,17 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
             raise ClientGone
         return working.result()
     finally:
-        leaving.cancel()
-        if not working.done():
-            working.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await working
+        await _end([working, leaving])
 
 
 async def disconnected(receive: Receive) -> None:
     """Returns once the client is gone; to be called when the whole body was read."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _end(tasks: list[asyncio.Future[Any]]) -> None:
+    """Cancels those that run, and waits until they are over; what they fail with for that is nobody's any more."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from emel.engine.model import Model
 
+MAX_INPUTS = 2048
+"""As OpenAI has it; the response to a body of short texts could be a hundred times as long."""
+
 
 async def create_embeddings(request: Request) -> Response:
     """The endpoint. Each text's embedding is the same whatever else the list has."""
@@ -47,6 +50,8 @@ def _embed(model: Model, shape: EmbeddingsRequest) -> tuple[NDArray[np.float32],
     if not given:
         raise invalid("input is empty: give a text, a list of texts, or token ids", "input")
     many = given if isinstance(given, list) and isinstance(given[0], str | list) else [given]
+    if len(many) > MAX_INPUTS:
+        raise invalid(f"input has {len(many)} texts: at most {MAX_INPUTS} are taken at a time", "input")
     texts = [model.tokenize(each) if isinstance(each, str) else each for each in many]
     for index, ids in enumerate(texts):
         if not ids:

@@ -1,20 +1,28 @@
-"""Errors on the wire: OpenAI's shape, the HTTP status being what counts.
+"""Errors on the wire: OpenAI's shape, or Anthropic's under its paths, the HTTP status being what counts.
 
 {"error": {"message": ..., "type": ..., "param": ..., "code": ...}}
+{"type": "error", "error": {"type": ..., "message": ...}}
 """
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from starlette.responses import JSONResponse
 
-from emel.errors import RequestError
+from emel.errors import EmelError, RequestError
 
+if TYPE_CHECKING:
+    from starlette.responses import Response
+    from starlette.types import Scope
+
+_log = logging.getLogger("emel.server")
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     405: "invalid_request_error",
     408: "timeout_error",
@@ -24,6 +32,13 @@ _TYPES = {
     503: "unavailable_error",
     504: "timeout_error",
 }
+# https://docs.anthropic.com/en/api/errors
+_ANTHROPIC_TYPES = {413: "request_too_large", 500: "api_error", 503: "overloaded_error"}
+ANTHROPIC_PATHS = ("/v1/messages", "/v1/messages/count_tokens")
+
+
+class ConstraintFailed(RuntimeError):
+    """A constraint that cannot go on in the midst of an answer: it became too complex."""
 
 
 class ApiError(Exception):
@@ -45,7 +60,7 @@ class ApiError(Exception):
         self.headers = headers
         self.error = {
             "message": message,
-            "type": type or _TYPES.get(status, "server_error"),
+            "type": type or _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error"),
             "param": param,
             "code": code,
             **more,
@@ -53,12 +68,19 @@ class ApiError(Exception):
 
     @property
     def body(self) -> dict[str, Any]:
-        """What is sent."""
+        """What OpenAI's clients are sent."""
         return {"error": self.error}
 
-    def response(self) -> JSONResponse:
-        """The whole response."""
-        return JSONResponse(self.body, self.status, headers=self.headers)
+    @property
+    def anthropic_body(self) -> dict[str, Any]:
+        """What Anthropic's clients are sent."""
+        kind = _ANTHROPIC_TYPES.get(self.status) or _TYPES.get(self.status, "invalid_request_error")
+        return {"type": "error", "error": {"type": kind, "message": self.error["message"]}}
+
+    def response(self, scope: Scope) -> Response:
+        """The whole response, in the shape of the path that was asked for."""
+        body = self.anthropic_body if scope.get("path") in ANTHROPIC_PATHS else self.body
+        return JSONResponse(body, self.status, headers=self.headers)
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
@@ -89,17 +111,32 @@ def of_shape(error: ValidationError) -> ApiError:
 
 
 def of_exception(error: BaseException) -> ApiError:
-    """What a failure inside is on the wire: RequestError is the client's, everything else is ours."""
+    """What a failure before an answer is on the wire: RequestError is the client's, everything else is ours."""
     if isinstance(error, ApiError):
         return error
-    if isinstance(error, RequestError):
-        return invalid(str(error))
+    if isinstance(error, EmelError):
+        return invalid(str(error)) if isinstance(error, RequestError) else _failed(error)
     if isinstance(error, ValidationError):
         return of_shape(error)
     if isinstance(error, TimeoutError):
         return ApiError(504, "the answer was not ready within the time this server gives a request")
     if isinstance(error, MemoryError):
         return ApiError(503, "the server has no memory left for this request: try again later")
+    _log.error("a request failed", exc_info=error)
+    return ApiError(500, f"the request failed: {type(error).__name__}; the server's log tells more")
+
+
+def of_failure(error: Exception) -> ApiError:
+    """What a request that ran and failed is on the wire: it was in order when it was taken, so the fault is ours."""
+    cause = error.__cause__
+    if isinstance(cause, ConstraintFailed):
+        return invalid(str(cause))
+    if isinstance(cause, MemoryError) or (cause is None and isinstance(error, RequestError)):  # or it was unloaded
+        return ApiError(503, str(error), headers={"retry-after": "1"})
+    return _failed(error)
+
+
+def _failed(error: Exception) -> ApiError:
     return ApiError(500, f"the request failed: {error}")
 
 

@@ -29,7 +29,7 @@ class Gate:
         if scope["type"] == "http":
             refusal = self._refusal(scope)
             if refusal is not None:
-                await refusal.response()(scope, receive, send)
+                await refusal.response(scope)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -51,8 +51,9 @@ class Gate:
     def _is_known(self, headers: dict[bytes, bytes]) -> bool:
         """Compares with every key, each in constant time, so that the time tells nothing of them."""
         scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
-        given = bearer.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
-        return sum([hmac.compare_digest(given, key) for key in self._keys]) > 0
+        given = [bearer.strip()] if scheme.lower() == b"bearer" else []
+        given.append(headers.get(b"x-api-key", b""))
+        return sum([hmac.compare_digest(each, key) for each in given for key in self._keys]) > 0
 
 
 _HEADERS = frozenset({b"authorization", b"x-api-key", b"content-length"})

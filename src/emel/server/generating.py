@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from emel.server.choices import Choices
-from emel.server.errors import ApiError, too_long
+from emel.server.connection import unless_gone
+from emel.server.errors import ApiError, invalid, too_long
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,22 +64,40 @@ def check_length(prompt_ids: Sequence[int], n_ctx: int) -> None:
         raise too_long(len(prompt_ids), n_ctx)
 
 
+def check_count(request: Request, served: ServedModel, n_answers: int) -> None:
+    """ApiError 400 for more answers than could ever run and wait."""
+    n_most = served.model.wave.snapshot().n_lanes + request.app.state.settings.max_waiting
+    if n_answers > n_most:
+        raise invalid(f"the request asks for {n_answers} answers: this server takes {n_most} at a time")
+
+
 def begin(request: Request, served: ServedModel, jobs: Sequence[Job]) -> Choices:
     """Submits answers; ApiError 429 when too many wait, 400 for a prompt that does not fit."""
     settings: Settings = request.app.state.settings
     model = served.model
+    n_answers = sum(job.n for job in jobs)
+    check_count(request, served, n_answers)
     for job in jobs:
         check_length(job.prompt_ids, model.n_ctx)
     view = model.wave.snapshot()
     n_free = view.n_lanes - len(view.lanes)
-    if len(view.waiting) + len(jobs) > n_free + settings.max_waiting:
+    if len(view.waiting) + n_answers > n_free + settings.max_waiting:
         raise ApiError(
             429,
             f"{len(view.waiting)} requests wait already: this server lets {settings.max_waiting} wait",
             headers={"retry-after": "1"},
         )
     metrics: Metrics = request.app.state.metrics
-    return Choices(model, jobs, settings.request_timeout, [metrics.observer(served.name) for _ in jobs], request.scope)
+    observers = [metrics.observer(served.name) for _ in range(n_answers)]
+    return Choices(model, jobs, settings.request_timeout, observers, request.scope)
+
+
+async def whole(request: Request, choices: Choices) -> list[Answer]:
+    """The whole answers; ClientGone, with all of them cancelled, when the client goes away first."""
+    try:
+        return await unless_gone(request, choices.all())
+    finally:
+        choices.cancel()
 
 
 def usage(prompts: Sequence[Sequence[int]], answers: Sequence[Answer]) -> dict[str, Any]:

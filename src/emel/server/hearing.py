@@ -7,11 +7,12 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from emel.engine.results import Chunk, Completion
+from emel.server.errors import of_failure
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator
 
-    from emel.engine.request import Listener, Request
+    from emel.engine.request import Request
 
 
 class Hearing:
@@ -21,17 +22,22 @@ class Hearing:
     Nothing waits for a slow reader.
     """
 
-    def __init__(self, submit: Callable[[Listener], Request], timeout: float | None = None) -> None:
-        """Calls `submit` with itself; what that raises comes through. To be made on the event loop.
+    def __init__(self, timeout: float | None = None) -> None:
+        """To be made on the event loop. `request` is to be set to the request it listens to, once that is known.
 
         timeout: seconds from now; the chunks end with TimeoutError when they are not there by then.
         """
+        self.request: Request | None = None
         self._loop = asyncio.get_running_loop()
         self._deadline = None if timeout is None else self._loop.time() + timeout
         self._heard: deque[Chunk | Completion | Exception] = deque()
         self._news = asyncio.Event()
         self._is_woken = False
-        self.request = submit(self)
+
+    def cancel(self) -> None:
+        """Ends the request within a step; harmless when it is over."""
+        if self.request is not None:
+            self.request.cancel()
 
     # ---- the compute thread
 
@@ -54,12 +60,12 @@ class Hearing:
             try:
                 self._loop.call_soon_threadsafe(self._news.set)
             except RuntimeError:  # the loop was closed: nobody is there any more
-                self.request.cancel()
+                self.cancel()
 
     # ---- the event loop
 
-    async def chunks(self) -> AsyncIterator[Chunk]:
-        """The chunks as they come; raises what the request failed with. Left early, it cancels the request."""
+    async def chunks(self) -> AsyncGenerator[Chunk, None]:
+        """The chunks as they come; ApiError for what the request failed with. Left early, it cancels the request."""
         is_over = False
         try:
             while not is_over:
@@ -74,7 +80,7 @@ class Hearing:
                         continue
                     is_over = True
                     if isinstance(what, Exception):
-                        raise what
+                        raise of_failure(what) from what
         finally:
             if not is_over:
-                self.request.cancel()
+                self.cancel()

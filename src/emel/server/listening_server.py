@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from starlette.types import ASGIApp
+    from starlette.applications import Starlette
 
     from emel.server.settings import Settings
 
@@ -41,6 +41,10 @@ class _TimedProtocol(H11Protocol):
 class _Server(uvicorn.Server):
     """SIGINT and SIGTERM let running requests end, and exit with 0; a second one ends at once, with 1."""
 
+    def __init__(self, config: uvicorn.Config, app: Starlette) -> None:
+        super().__init__(config)
+        self._state = app.state
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         before = {each: signal.signal(each, self.handle_exit) for each in _SIGNALS}
@@ -54,10 +58,10 @@ class _Server(uvicorn.Server):
         del sig, frame
         if self.should_exit:
             os._exit(1)
-        self.should_exit = True
+        self.should_exit = self._state.is_ending = True
 
 
-def serve(app: ASGIApp, settings: Settings, say_url: Callable[[str], None]) -> int:
+def serve(app: Starlette, settings: Settings, say_url: Callable[[str], None]) -> int:
     """Serves until a signal ends it; the exit code. OSError when it cannot listen there.
 
     say_url: told where the server can be reached, once it listens.
@@ -77,7 +81,7 @@ def serve(app: ASGIApp, settings: Settings, say_url: Callable[[str], None]) -> i
         ssl_keyfile=settings.tls_key,
         ssl_certfile=settings.tls_certificate,
     )
-    server = _Server(config)
+    server = _Server(config, app)
     if is_socket:
         say_url(settings.host)
         server.run()
@@ -91,8 +95,12 @@ def serve(app: ASGIApp, settings: Settings, say_url: Callable[[str], None]) -> i
 
 
 def _listener(settings: Settings) -> socket.socket:
+    """Its connections end when a client reads nothing of what it is sent for so long (Linux: tcp(7))."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+    listener = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1e3 * settings.stalled_seconds))
+    return listener
 
 
 def log_to_stderr(level: int) -> None:

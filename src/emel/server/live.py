@@ -24,10 +24,9 @@ from emel.sm.trace import Transition, trace
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from starlette.datastructures import State
     from starlette.requests import Request
     from starlette.responses import Response
-
-    from emel.server.served import ServedModels
 
 PERIOD = 0.2
 """Seconds between two events."""
@@ -44,7 +43,7 @@ async def get_machines(_request: Request) -> Response:
 async def watch_waves(request: Request) -> EventStream:
     """Waves as they change."""
     settings = request.app.state.settings
-    return EventStream(_waves(request.app.state.models), settings.ping_seconds)
+    return EventStream(_waves(request.app.state), settings.ping_seconds)
 
 
 async def watch_transitions(request: Request) -> EventStream:
@@ -52,20 +51,20 @@ async def watch_transitions(request: Request) -> EventStream:
     settings = request.app.state.settings
     if settings.is_public and not settings.api_keys:
         raise ApiError(403, "transitions are told only on this machine, or to those who have an API key")
-    return EventStream(_transitions(), settings.ping_seconds)
+    return EventStream(_transitions(request.app.state), settings.ping_seconds)
 
 
-async def _waves(models: ServedModels) -> AsyncGenerator[bytes, None]:
+async def _waves(state: State) -> AsyncGenerator[bytes, None]:
     last = None
-    while True:
-        views = {each.name: asdict(each.model.wave.snapshot()) for each in models if each.is_loaded}
+    while not state.is_ending:
+        views = {each.name: asdict(each.model.wave.snapshot()) for each in state.models if each.is_loaded}
         if views != last:
             yield sse.event(views)
             last = views
         await asyncio.sleep(PERIOD)
 
 
-async def _transitions() -> AsyncGenerator[bytes, None]:
+async def _transitions(state: State) -> AsyncGenerator[bytes, None]:
     heard: deque[Transition] = deque(maxlen=_MOST_TRANSITIONS)
     n_heard = 0
 
@@ -76,7 +75,7 @@ async def _transitions() -> AsyncGenerator[bytes, None]:
 
     with trace(hear):
         n_told = 0
-        while True:
+        while not state.is_ending:
             await asyncio.sleep(PERIOD)
             told = [heard.popleft() for _ in range(len(heard))]
             n_now = n_heard

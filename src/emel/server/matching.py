@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
+from emel.server.errors import ConstraintFailed
+
 if TYPE_CHECKING:
     import threading
 
@@ -77,4 +79,4 @@ class GrammarConstraint:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise RuntimeError(f"the constraint cannot go on: {' '.join(self._matcher.get_error().split()):.500}")
+            raise ConstraintFailed(f"the constraint cannot go on: {' '.join(self._matcher.get_error().split()):.500}")

@@ -15,10 +15,9 @@ from starlette.responses import JSONResponse
 from emel.server import sse
 from emel.server.body import read_shape
 from emel.server.chat import prepare
-from emel.server.choices import n_jobs
-from emel.server.connection import ClientGone, EventStream, unless_gone
-from emel.server.errors import ApiError, invalid, of_exception
-from emel.server.generating import begin, new_id
+from emel.server.connection import EventStream
+from emel.server.errors import invalid, of_exception
+from emel.server.generating import begin, new_id, whole
 from emel.server.sampling import Shape
 from emel.server.shapes import ChatRequest
 from emel.text.answers import CallPiece, ReasoningPiece, TextPiece
@@ -55,39 +54,27 @@ class MessagesRequest(Shape):
 
 
 async def create_message(request: Request) -> Response | EventStream:
-    """The endpoint; errors have Anthropic's shape."""
-    try:
-        return await _create(request)
-    except ClientGone:
-        raise
-    except Exception as error:
-        return _error_response(of_exception(error))
-
-
-async def count_tokens(request: Request) -> Response:
-    """How many tokens a request's prompt has."""
-    try:
-        shape = await read_shape(request, MessagesRequest)
-        served = await request.app.state.models.ready(shape.model)
-        chat = await asyncio.to_thread(prepare, served, as_chat(shape))
-    except Exception as error:
-        return _error_response(of_exception(error))
-    return JSONResponse({"input_tokens": len(chat.prompt_ids)})
-
-
-async def _create(request: Request) -> Response | EventStream:
+    """The endpoint."""
     shape = await read_shape(request, MessagesRequest)
     if shape.max_tokens is None:
         raise invalid("max_tokens: field required", "max_tokens")
     served = await request.app.state.models.ready(shape.model)
     chat = await asyncio.to_thread(prepare, served, as_chat(shape))
-    choices = begin(request, served, n_jobs(1, chat.prompt_ids, chat.options, chat.new_parser, chat.new_constraint))
+    choices = begin(request, served, [chat.job()])
     if shape.stream:
         events = _events(served, choices, len(chat.prompt_ids))
-        return EventStream(events, request.app.state.settings.ping_seconds)
-    [answer] = await unless_gone(request, choices.all())
+        return EventStream(events, request.app.state.settings.ping_seconds, choices.cancel)
+    [answer] = await whole(request, choices)
     usage = _usage(answer, len(chat.prompt_ids))
     return JSONResponse({**_message(served, _content(answer)), **_ending(answer), "usage": usage})
+
+
+async def count_tokens(request: Request) -> Response:
+    """How many tokens a request's prompt has."""
+    shape = await read_shape(request, MessagesRequest)
+    served = await request.app.state.models.ready(shape.model)
+    chat = await asyncio.to_thread(prepare, served, as_chat(shape))
+    return JSONResponse({"input_tokens": len(chat.prompt_ids)})
 
 
 def as_chat(shape: MessagesRequest) -> ChatRequest:
@@ -224,7 +211,7 @@ async def _events(served: ServedModel, choices: Choices, n_prompt: int) -> Async
                 yield _event("message_delta", delta=_ending(step.answer), usage=used)
                 yield _event("message_stop")
     except Exception as error:
-        yield sse.event(_error_body(of_exception(error)), "error")
+        yield sse.event(of_exception(error).anthropic_body, "error")
     finally:
         choices.cancel()
 
@@ -270,11 +257,3 @@ def _delta(piece: Piece) -> dict[str, Any]:
 
 def _event(kind: str, **fields: Any) -> bytes:
     return sse.event({"type": kind, **fields}, kind)
-
-
-def _error_body(error: ApiError) -> dict[str, Any]:
-    return {"type": "error", "error": {"type": error.error["type"], "message": error.error["message"]}}
-
-
-def _error_response(error: ApiError) -> Response:
-    return JSONResponse(_error_body(error), error.status, headers=error.headers)

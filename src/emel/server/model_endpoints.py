@@ -22,9 +22,9 @@ async def health(request: Request) -> Response:
     """200 once the models are there, 503 while they are loaded: orchestrators wait for that."""
     models = request.app.state.models
     if not models.is_ready:
-        return ApiError(503, "Loading model", headers={"retry-after": "1"}).response()
+        return ApiError(503, "Loading model", headers={"retry-after": "1"}).response(request.scope)
     if all(each.state is LoadState.FAILED for each in models):
-        return ApiError(503, f"no model could be loaded: {models.first.error}").response()
+        return ApiError(503, f"no model could be loaded: {models.first.error}").response(request.scope)
     return JSONResponse({"status": "ok"})
 
 
@@ -35,13 +35,8 @@ async def list_models(request: Request) -> Response:
 
 async def get_model(request: Request) -> Response:
     """One of them; 404 names those there are."""
-    models = request.app.state.models
-    name = request.path_params["name"]
-    for each in models:
-        if each.name == name:
-            return JSONResponse(_described(each))
-    known = ", ".join(each.name for each in models)
-    raise ApiError(404, f"there is no model {name!r:.80}: served are {known}", code="model_not_found")
+    models: ServedModels = request.app.state.models
+    return JSONResponse(_described(models.named(request.path_params["name"])))
 
 
 async def props(request: Request) -> Response:

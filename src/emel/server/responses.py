@@ -13,10 +13,9 @@ from starlette.responses import JSONResponse
 
 from emel.server.body import read_shape
 from emel.server.chat import prepare
-from emel.server.choices import n_jobs
-from emel.server.connection import EventStream, unless_gone
+from emel.server.connection import EventStream
 from emel.server.errors import of_exception
-from emel.server.generating import begin, new_id
+from emel.server.generating import begin, new_id, whole
 from emel.server.response_events import ResponseEvents
 from emel.server.response_items import call_item, message_item, reasoning_item
 from emel.server.response_requests import ResponsesRequest, as_chat
@@ -36,12 +35,12 @@ async def create_response(request: Request) -> Response | EventStream:
     shape = await read_shape(request, ResponsesRequest)
     served = await request.app.state.models.ready(shape.model)
     chat = await asyncio.to_thread(prepare, served, as_chat(shape))
-    choices = begin(request, served, n_jobs(1, chat.prompt_ids, chat.options, chat.new_parser, chat.new_constraint))
+    choices = begin(request, served, [chat.job()])
     head = _head(served, shape)
     if shape.stream:
         events = _events(choices, head, len(chat.prompt_ids))
-        return EventStream(events, request.app.state.settings.ping_seconds)
-    [answer] = await unless_gone(request, choices.all())
+        return EventStream(events, request.app.state.settings.ping_seconds, choices.cancel)
+    [answer] = await whole(request, choices)
     return JSONResponse({**head, **_ending(answer, len(chat.prompt_ids)), "output": _output(answer)})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from emel.engine.model import Model
     from emel.text.answers import Dialect
     from emel.text.chat import ChatTemplate
+
+
+_log = logging.getLogger("emel.server")
 
 
 class LoadState(Enum):
@@ -88,8 +92,10 @@ class ServedModel:
     async def _load_in_thread(self) -> None:
         try:
             self._model = await asyncio.to_thread(self._load)
-        except (EmelError, MemoryError, OSError) as error:
-            self.state, self.error = LoadState.FAILED, str(error)
+        except Exception as error:
+            self.state, self.error = LoadState.FAILED, str(error) or type(error).__name__
+            is_ours = not isinstance(error, EmelError | MemoryError | OSError)
+            _log.error("%s: could not be loaded: %s", self.name, self.error, exc_info=is_ours)
         else:
             self.state, self.last_used = LoadState.READY, time.monotonic()
 
@@ -134,6 +140,10 @@ class ServedModels:
         """The model of a name. A server with one model takes any name; else ApiError 404 names those there are."""
         if name is None or (len(self._models) == 1 and name not in self._aliases):
             return self.first
+        return self.named(name)
+
+    def named(self, name: str) -> ServedModel:
+        """The model of a name or alias; ApiError 404 names those there are."""
         found = self._models.get(self._aliases.get(name, name))
         if found is None:
             known = ", ".join([*self._models, *self._aliases])

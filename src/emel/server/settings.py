@@ -18,6 +18,10 @@ class Settings:
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may call; "*" is all. None: CORS is off."""
     max_body_bytes: int = 10 << 20
+    body_seconds: float = 60.0
+    """What a client has to send a body; then it gets 408."""
+    stalled_seconds: float = 120.0
+    """Time in which a client must read some of what it was sent; then its connection is given up."""
     max_waiting: int = 64
     """Requests that wait for a lane; further ones get 429."""
     request_timeout: float | None = None

@@ -93,6 +93,11 @@ class CompletionRequest(ConstrainedShape):
     best_of: int | None = None
     logprobs: int | None = Field(None, ge=0, le=20)
 
+    @property
+    def has_many(self) -> bool:
+        """Whether it is a list of prompts."""
+        return isinstance(self.prompt, list) and bool(self.prompt) and isinstance(self.prompt[0], str | list)
+
     def sampling(self) -> dict[str, Any]:
         """Keywords for Model.submit; 16 tokens unless asked otherwise, as OpenAI has it."""
         given = {"max_tokens": 16, **super().sampling()}

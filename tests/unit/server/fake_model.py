@@ -98,6 +98,7 @@ class FakeModel:
         self.chat_template = ChatTemplate(template)
         self.wave = FakeWave()
         self.requests: list[FakeRequest] = []
+        self.n_shared: list[int] = []
         self.submitted = threading.Event()
         self.is_closed = False
         self._count = itertools.count()
@@ -111,6 +112,16 @@ class FakeModel:
         if self.texts is not None:
             threading.Thread(target=request.say, args=self.texts).start()
         return request
+
+    def submit_all(self, prompt_ids: Sequence[int], listeners: Sequence[Listener], **options: Any) -> list[FakeRequest]:
+        made = []
+        for index, listener in enumerate(listeners):
+            own = dict(options)
+            if own.get("seed") is not None:
+                own["seed"] += index
+            made.append(self.submit(prompt_ids, listener, **own))
+        self.n_shared.append(len(listeners))
+        return made
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)

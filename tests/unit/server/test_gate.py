@@ -96,3 +96,33 @@ def test_an_answer_that_takes_too_long_is_504_and_given_up(serve: Callable[..., 
     response = serve(model, request_timeout=0.05).post(PATH, json=CHAT)
     assert response.status_code == 504
     assert model.requests[0].is_cancelled.wait(5)
+
+
+def test_either_header_opens_when_both_are_there(serve: Callable[..., TestClient]) -> None:
+    headers = {"authorization": "Bearer other", "x-api-key": "first"}
+    assert serve(FakeModel("x"), api_keys=("first",)).post(PATH, json=CHAT, headers=headers).status_code == 200
+
+
+def test_more_answers_than_could_ever_wait_are_400(serve: Callable[..., TestClient]) -> None:
+    model = FakeModel("x")
+    client = serve(model, max_waiting=2)
+    for path, body in ((PATH, {**CHAT, "n": 11}), ("/v1/completions", {"prompt": ["a"] * 4, "n": 3})):
+        response = client.post(path, json=body)
+        assert response.status_code == 400
+        assert "this server takes 10 at a time" in response.json()["error"]["message"]
+    assert not model.requests
+
+
+def test_errors_have_anthropics_shape_under_its_paths(serve: Callable[..., TestClient]) -> None:
+    client = serve(FakeModel("x"), api_keys=("k",), max_body_bytes=1000)
+    given = {"headers": {"x-api-key": "k"}}
+    expected = {
+        "authentication_error": client.post("/v1/messages", json={}),
+        "invalid_request_error": client.post("/v1/messages", json={}, **given),
+        "request_too_large": client.post("/v1/messages", content=b" " * 2000, **given),
+    }
+    for kind, response in expected.items():
+        assert set(response.json()) == {"type", "error"}
+        assert response.json()["type"] == "error"
+        assert response.json()["error"]["type"] == kind
+    assert client.get("/v1/messages", **given).json()["type"] == "error"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -40,3 +41,11 @@ def test_the_page_has_no_other_files(serve: Callable[..., TestClient], name: str
 
 def test_transitions_are_not_told_to_everybody(serve: Callable[..., TestClient]) -> None:
     assert serve(FakeModel("x"), host="0.0.0.0").get("/trace").status_code == 403
+
+
+def test_streams_of_what_happens_end_when_the_server_does(serve: Callable[..., TestClient]) -> None:
+    client = serve(FakeModel("x"))
+    state = cast("Any", client.app).state
+    threading.Timer(0.1, setattr, (state, "is_ending", True)).start()
+    for path in ("/live", "/trace"):
+        assert client.get(path).status_code == 200

@@ -1,0 +1,114 @@
+"""Streams that end with their clients, whenever that is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from emel.server.connection import EventStream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+
+class Connection:
+    """The ASGI side of one client, which leaves after `n_messages`."""
+
+    def __init__(self, n_messages: float = float("inf"), error: Exception | None = None) -> None:
+        self.sent: list[Any] = []
+        self._n_messages = n_messages
+        self._error = error
+        self._is_gone = asyncio.Event()
+
+    async def receive(self) -> dict[str, Any]:
+        await self._is_gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        if len(self.sent) >= self._n_messages:
+            if self._error is not None:
+                raise self._error
+            self._is_gone.set()
+            return
+        self.sent.append(message)
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [each["body"] for each in self.sent[1:]]
+
+
+class Source:
+    """Events, and what has become of them."""
+
+    def __init__(self, n_events: int, seconds: float = 0.0) -> None:
+        self.is_closed = False
+        self.n_closings = 0
+        self._n_events, self._seconds = n_events, seconds
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        try:
+            for index in range(self._n_events):
+                await asyncio.sleep(self._seconds)
+                yield b"%d" % index
+        finally:
+            self.is_closed = True
+
+    def close(self) -> None:
+        self.n_closings += 1
+
+
+def run(source: Source, ping_seconds: float = 60.0, **client: Any) -> Connection:
+    async def serve() -> Connection:
+        connection = Connection(**client)
+        await EventStream(source.events(), ping_seconds, source.close)({}, connection.receive, connection.send)
+        assert len(asyncio.all_tasks()) == 1
+        return connection
+
+    return asyncio.run(serve())
+
+
+def test_a_stream_sends_all_and_ends() -> None:
+    source = Source(3)
+    connection = run(source)
+    assert connection.bodies == [b"0", b"1", b"2", b""]
+    assert [each["more_body"] for each in connection.sent[1:]] == [True, True, True, False]
+    assert source.n_closings == 1
+
+
+@pytest.mark.parametrize("error", [None, OSError("gone")])
+@pytest.mark.parametrize("n_messages", [0, 1, 2, 3])
+def test_a_client_that_leaves_closes_the_events(n_messages: int, error: Exception | None) -> None:
+    source = Source(1000)
+    if n_messages == 0 and error is not None:
+        with pytest.raises(OSError, match="gone"):
+            run(source, n_messages=0, error=error)
+    else:
+        connection = run(source, n_messages=n_messages, error=error)
+        assert len(connection.sent) == n_messages
+        assert source.is_closed
+    assert source.n_closings == 1
+
+
+def test_a_stream_that_is_cancelled_before_its_first_event_is_closed() -> None:
+    source = Source(1)
+
+    async def cancelled() -> None:
+        connection = Connection()
+        stream = EventStream(source.events(), 60.0, source.close)
+        task = asyncio.ensure_future(stream({}, connection.receive, connection.send))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    assert source.n_closings == 1
+
+
+def test_silence_is_filled_with_comments() -> None:
+    bodies = run(Source(2, seconds=0.1), ping_seconds=0.02).bodies
+    assert bodies[-1] == b""
+    assert bodies.count(b": ping\n\n") >= 3
+    assert [each for each in bodies if not each.startswith(b":")] == [b"0", b"1", b""]
