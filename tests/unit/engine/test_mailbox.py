@@ -1,0 +1,137 @@
+"""The compute thread alone: what is put in is done, in order, on one thread, until it is closed or nobody is left."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from emel.engine.mailbox import Mailbox
+
+
+class Counter:
+    """Makes as many steps as it was told to."""
+
+    def __init__(self) -> None:
+        self.mailbox = Mailbox()
+        self.mailbox.bind(self)
+        self.n_left = self.n_steps = self.n_stops = 0
+        self.threads: set[int] = set()
+
+    def work(self) -> bool:
+        self.threads.add(threading.get_ident())
+        self.n_steps += 1
+        self.n_left -= 1
+        return self.n_left > 0
+
+    def stop(self) -> None:
+        self.n_stops += 1
+
+
+def do(counter: Counter, n_steps: int = 0) -> None:
+    """Has it make steps, and waits until an action put in behind them was done."""
+    is_done = threading.Event()
+
+    def add() -> None:
+        counter.n_left += n_steps
+
+    counter.mailbox.put(add)
+    counter.mailbox.put(is_done.set)
+    assert is_done.wait(20)
+
+
+def test_thread_starts_with_the_first_action_and_makes_steps_between_them() -> None:
+    counter = Counter()
+    assert counter.mailbox._thread is None
+    do(counter, 50)
+    while counter.n_left > 0:
+        pass
+    assert counter.n_steps >= 50
+    assert counter.threads != {threading.get_ident()}
+    counter.mailbox.close()
+    assert len(counter.threads) == 1
+    assert counter.n_stops == 1
+
+
+def test_close_does_what_was_put_in_before_and_stops_once() -> None:
+    counter, done = Counter(), list[int]()
+    for index in range(100):
+        counter.mailbox.put(lambda index=index: done.append(index))  # type: ignore[misc]
+    counter.mailbox.close()
+    counter.mailbox.close()
+    assert done == [*range(100)]
+    assert counter.n_stops == 1
+    counter.mailbox.put(lambda: done.append(100))  # done by whoever put it in
+    assert done[-1] == 100
+
+
+def test_mailbox_that_was_never_used_stops_without_a_thread() -> None:
+    counter = Counter()
+    counter.mailbox.close()
+    assert counter.n_stops == 1
+    assert counter.mailbox._thread is None
+
+
+def test_thread_ends_when_nobody_holds_its_worker() -> None:
+    counter = Counter()
+    do(counter, 1)
+    thread = counter.mailbox._thread
+    assert thread is not None
+    del counter
+    gc.collect()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_close_from_the_thread_itself_does_not_wait_for_it() -> None:
+    counter, was_own = Counter(), list[bool]()
+
+    def close() -> None:
+        was_own.append(counter.mailbox.is_own_thread)
+        counter.mailbox.close()
+
+    counter.mailbox.put(close)
+    thread = counter.mailbox._thread
+    assert thread is not None
+    thread.join(20)
+    assert was_own == [True]
+    assert counter.n_stops == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_thread_that_cannot_start_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = Counter()
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            counter.mailbox.put(lambda: None)
+    do(counter)
+    counter.mailbox.close()
+
+
+ENDLESS = """
+from emel.engine.mailbox import Mailbox
+import sys
+
+class Endless:
+    def work(self):
+        return True
+    def stop(self):
+        sys.stdout.write("stopped")
+
+worker, mailbox = Endless(), Mailbox()
+mailbox.bind(worker)
+mailbox.put(lambda: None)
+"""
+
+
+def test_interpreter_ends_while_steps_are_made() -> None:
+    ended = subprocess.run([sys.executable, "-c", ENDLESS], check=False, capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "stopped", "")
