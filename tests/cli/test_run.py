@@ -16,6 +16,16 @@ from cli.process import FAKE, Outcome, environment, run_emel
 if TYPE_CHECKING:
     from pathlib import Path
 
+DEFAULT_OPTIONS = {
+    "n_ctx": None,
+    "n_threads": None,
+    "isa": None,
+    "activations": None,
+    "overrides": {},
+    "kv_type": None,
+    "memory": None,
+    "speculation": "lookup",
+}
 FIGURES = "[5 prompt tokens at 20.0 tokens/s, 3 tokens at 8.0 tokens/s, first token after 0.250 s]\n"
 
 
@@ -38,7 +48,7 @@ def test_run_writes_the_answer_to_stdout_and_figures_to_stderr(tmp_path: Path, m
     outcome, calls = run_logged(model, "Hello there", folder=tmp_path)
     assert outcome == Outcome(0, "Hello there 0 1 2\n", FIGURES)
     assert calls["load"]["path"] == model
-    assert calls["load"]["options"] == {"n_ctx": None, "n_threads": None, "isa": None, "overrides": {}}
+    assert calls["load"]["options"] == DEFAULT_OPTIONS
     assert calls["chat"]["messages"] == [{"role": "user", "content": "Hello there"}]
     assert calls["chat"]["stream"] is True
     assert calls["chat"]["sampling"] == {}
@@ -62,11 +72,13 @@ def test_run_quiet_leaves_stderr_empty(tmp_path: Path, model: str) -> None:
 
 
 def test_run_passes_every_option_on(tmp_path: Path, model: str) -> None:
-    words = "-n 7 -c 512 -t 3 -s 42 --temp 0.5 --top-k 9 --top-p 0.8 --min-p 0.1 --stop END --stop . --isa scalar"
-    _, calls = run_logged("-m", model, *words.split(), "-sys", "Be brief.", "-p", "Hi", folder=tmp_path)
-    assert calls["load"]["options"] == {"n_ctx": 512, "n_threads": 3, "isa": "scalar", "overrides": {}}
+    words = "-n 7 -c 512 -t 3 -s 42 --temp 0.5 --top-k 9 --top-p 0.8 --min-p 0.1 --stop END --stop ."
+    words += " --isa scalar --speculation off -sys Brief."
+    _, calls = run_logged("-m", model, *words.split(), "-p", "Hi", folder=tmp_path)
+    given = {"n_ctx": 512, "n_threads": 3, "isa": "scalar", "speculation": None}
+    assert calls["load"]["options"] == {**DEFAULT_OPTIONS, **given}
     assert calls["chat"]["messages"] == [
-        {"role": "system", "content": "Be brief."},
+        {"role": "system", "content": "Brief."},
         {"role": "user", "content": "Hi"},
     ]
     assert calls["chat"]["sampling"] == {

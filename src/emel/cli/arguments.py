@@ -53,6 +53,13 @@ def metadata_override(text: str) -> tuple[str, int | float | bool | str]:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def speculation(text: str) -> str | None:
+    """An argparse type: "lookup", or "off" for None."""
+    if text not in ("lookup", "off"):
+        raise argparse.ArgumentTypeError(f"{text} is neither lookup nor off")
+    return None if text == "off" else text
+
+
 def add_model(parser: argparse.ArgumentParser) -> None:
     """`-m`, `-hf` and `--offline`; read them with `chosen_model`."""
     group = parser.add_argument_group("model")
@@ -87,6 +94,13 @@ def add_session(parser: argparse.ArgumentParser) -> None:
         "--activations",
         choices=("int16", "int8"),
         help="round values to 16 bits (default), or to 8: prompts faster, answers less exact and with other bits",
+    )
+    group.add_argument(
+        "--speculation",
+        type=speculation,
+        default="lookup",
+        metavar="HOW",
+        help="lookup (default): guess what repeats, where that is faster, with the same answers; off: never guess",
     )
     group.add_argument(
         "--override-kv",

@@ -41,7 +41,7 @@ def open_model(model: str | None, arguments: argparse.Namespace, **options: Any)
         overrides=dict(arguments.override_kv),
         kv_type=arguments.kv_type,
         memory=arguments.memory,
-        **options,
+        **{"speculation": arguments.speculation, **options},
     )
 
 
