@@ -14,9 +14,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from emel.engine.model import Model, load
-    from emel.engine.stream import Stream
+    from emel.engine.loading import load
+    from emel.engine.model import Model
     from emel.engine.results import Chunk, Completion, Timings
+    from emel.engine.stream import Stream
     from emel.errors import (
         EmelError,
         ModelFetchError,
@@ -59,7 +60,7 @@ _HOMES = {
     "RequestError": "emel.errors",
     "Stream": "emel.engine.stream",
     "Timings": "emel.engine.results",
-    "load": "emel.engine.model",
+    "load": "emel.engine.loading",
 }
 
 

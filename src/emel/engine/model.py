@@ -10,7 +10,6 @@ from emel.engine.arguments import (
     checked_count,
     checked_ids,
     checked_messages,
-    checked_model,
     checked_prompt,
     checked_request,
     checked_text,
@@ -20,8 +19,9 @@ from emel.engine.conversation import Conversation
 from emel.engine.exclusive import all_logits, timed
 from emel.engine.failures import request_failures
 from emel.engine.fingerprint import fingerprint_of
+from emel.engine.loading import DEFAULT_LANES, DEFAULT_SPECULATION
 from emel.engine.many import PROMPTS_PER_LANE, new_bar, run_many, submissions_of
-from emel.engine.session import DEFAULT_LANES, DEFAULT_SPECULATION, Session
+from emel.engine.session import Session
 from emel.engine.stream import Stream
 from emel.engine.submission import complete, submit_all
 from emel.engine.wave import Wave
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from emel.engine.asynchronous import AsyncStream
+    from emel.engine.loading import Preload
     from emel.engine.request import Listener, Request
     from emel.engine.results import Completion, Timings
     from emel.text.chat import ChatTemplate
@@ -67,6 +68,7 @@ class Model:
         kv_type: str | None = None,
         memory: int | str | None = None,
         speculation: str | None = DEFAULT_SPECULATION,
+        preload: Preload | None = None,
     ) -> None:
         self._session: Session | None = Session(
             path,
@@ -80,6 +82,7 @@ class Model:
             kv_type=kv_type,
             memory=memory,
             speculation=speculation,
+            preload=preload,
         )
         self._template: ChatTemplate | None = None
 
@@ -346,48 +349,3 @@ class Model:
 
     def _encode(self, prompt: str | bytes) -> list[int]:
         return self._open().tokenizer.encode(checked_text(prompt), add_special=True, parse_special=False)
-
-
-def load(
-    model: str | os.PathLike[str],
-    *,
-    n_ctx: int | None = None,
-    n_threads: int | None = None,
-    isa: str | None = None,
-    activations: str | None = None,
-    n_lanes: int = DEFAULT_LANES,
-    prefix_bytes: int | None = None,
-    overrides: Mapping[str, int | float | bool | str] | None = None,
-    kv_type: str | None = None,
-    memory: int | str | None = None,
-    speculation: str | None = DEFAULT_SPECULATION,
-) -> Model:
-    """Loads a GGUF: a path, a built-in name (fetched once), or hf:owner/repo[:quant].
-
-    n_ctx: tokens of context (None: up to 4096, 0: all the model has); n_threads: None chooses by the CPUs this process
-    may use; isa: a CPU route by name (None: the best; all give the same bits); n_lanes: requests computed at a time, up
-    to 256; prefix_bytes: what prefixes of earlier requests may occupy (None: the memory that is free); overrides:
-    metadata by key, in place of or besides the file's; kv_type: what keys and values are kept as, "f16" (None) or
-    "q8_0": half the memory, less exact; memory: what all of it may take, such as "2GiB" or "50%" of what is available
-    (None: as much as it needs): weights that do not fit are streamed from the file; activations: what values become
-    before they meet a matrix, "int16" (None) or "int8", which reads prompts up to twice as fast, at the accuracy of
-    other engines and with other bits (docs/decisions/0001-two-planes.md); speculation: "lookup" computes guesses
-    of what comes next along with what has come, where that is faster, and changes no bit (None: never). Errors:
-    ModelNotFoundError, ModelFetchError, ModelLoadError (a ValueError), ModelReadError (an OSError), RequestError (a
-    ValueError) for the arguments, MemoryError.
-    """
-    from emel.engine.models import resolve_model
-
-    return Model(
-        resolve_model(checked_model(model)),
-        n_ctx=n_ctx,
-        n_threads=n_threads,
-        isa=isa,
-        activations=activations,
-        n_lanes=n_lanes,
-        prefix_bytes=prefix_bytes,
-        overrides=overrides,
-        kv_type=kv_type,
-        memory=memory,
-        speculation=speculation,
-    )

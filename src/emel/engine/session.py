@@ -15,6 +15,7 @@ from emel.engine.budget import SessionBudget, SessionSizes, parse_memory
 from emel.engine.embedding import Embedders
 from emel.engine.exclusive import Exclusive
 from emel.engine.failures import as_request_error, load_failures, request_failures
+from emel.engine.loading import DEFAULT_CONTEXT, DEFAULT_LANES, DEFAULT_SPECULATION, load_weights
 from emel.engine.mailbox import Mailbox
 from emel.engine.memory import bindings, capacity_for, open_memory
 from emel.errors import RequestError
@@ -22,10 +23,7 @@ from emel.graph.batch import Batch
 from emel.graph.reservation import ReservedGraph
 from emel.kernel.features import Route, choose_route
 from emel.kernel.numerics import Activations, choose_activations
-from emel.kernel.pool import LanePool
-from emel.kernel.threads import ThreadChoice, choose_threads
 from emel.memory.sequences import blocks_for
-from emel.model.loader import LoadedModel, load_model
 from emel.text.lanes import WaveKey
 from emel.text.speculation import StepCosts
 from emel.text.tokenizer import Tokenizer, load_tokenizer
@@ -35,18 +33,18 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
+    from emel.engine.loading import Preload
     from emel.engine.request import Request
     from emel.gguf import Scalar
+    from emel.kernel.pool import LanePool
+    from emel.kernel.threads import ThreadChoice
     from emel.memory.hybrid import HybridCache
     from emel.memory.kv import KvCache
+    from emel.model.loader import LoadedModel
     from emel.tensor.types import TensorType
 
 T = TypeVar("T")
 
-DEFAULT_CONTEXT = 4096
-"""Tokens of context when none is asked for and the model has as many."""
-DEFAULT_LANES = 8
-DEFAULT_SPECULATION = "lookup"
 MAX_LANES = 256
 PREFILL_CHUNK = 512
 """Tokens of a step; a longer prompt is read in several."""
@@ -82,7 +80,9 @@ class Session:
         kv_type: str | None = None,
         memory: int | str | None = None,
         speculation: str | None = DEFAULT_SPECULATION,
+        preload: Preload | None = None,
     ) -> None:
+        """preload: the same model with the same arguments, being loaded already."""
         budget = None if memory is None else parse_memory(memory)
         if n_ctx is not None and checked_whole(n_ctx, "n_ctx") < 0:
             raise RequestError(f"n_ctx is {n_ctx}: it must be 0 (all the model has) or more")
@@ -94,18 +94,25 @@ class Session:
         wanted = checked_speculation(speculation)
         with request_failures():
             self.route: Route = choose_route(isa)
-            self.threads: ThreadChoice = choose_threads(
-                None if n_threads is None else checked_whole(n_threads, "n_threads")
-            )
             self.activations: Activations = choose_activations(activations)
-            self.pool = LanePool(self.threads.n_threads)
         self.n_lanes = n_lanes
+        n_rows = n_lanes + 1  # one for what is computed between two steps
+        shares = None if budget is None else SessionBudget(budget, n_ctx, n_rows, cache_type, LARGEST)
+        self.threads: ThreadChoice
+        self.pool: LanePool
+        self.model: LoadedModel
+        if preload is None:
+            taken = load_weights(path, n_ctx, n_threads, overrides, shares.weights if shares else None)
+        else:
+            taken = preload.take()
+        self.threads, self.pool, self.model = taken
         self._opened: list[LanePool | LoadedModel | KvCache | HybridCache | Batch | ReservedGraph | Embedders] = [
-            self.pool
+            self.pool,
+            self.model,
         ]
         try:
             with load_failures():
-                self._build(path, n_ctx, overrides, prefix_bytes=prefix_bytes, kv_type=cache_type, n_bytes=budget)
+                self._build(n_ctx, n_rows, prefix_bytes, cache_type, LARGEST if shares is None else shares.sizes)
         except BaseException:
             self._give_back()
             raise
@@ -118,28 +125,12 @@ class Session:
         self._mailbox.bind(self)
 
     def _build(
-        self,
-        path: str | os.PathLike[str],
-        n_ctx: int | None,
-        overrides: Mapping[str, Scalar] | None,
-        *,
-        prefix_bytes: int | None,
-        kv_type: TensorType,
-        n_bytes: int | None,
+        self, n_ctx: int | None, n_rows: int, prefix_bytes: int | None, kv_type: TensorType, sizes: SessionSizes
     ) -> None:
-        wanted = DEFAULT_CONTEXT if n_ctx is None else n_ctx or None
-        n_rows = self.n_lanes + 1  # one for what is computed between two steps
-        budget = None if n_bytes is None else SessionBudget(n_bytes, n_ctx, n_rows, kv_type, LARGEST)
-        self.model = load_model(
-            path, self.pool, n_ctx=wanted, overrides=overrides, budget=budget.weights if budget else None
-        )
-        self._opened.append(self.model)
         parameters = self.model.parameters
         self.n_vocab = parameters.n_vocab
         self.n_ctx = context_size(n_ctx, parameters.n_ctx)
-        sizes = LARGEST
-        if budget is not None:
-            sizes = budget.sizes
+        if sizes is not LARGEST:
             self.n_ctx = min(self.n_ctx, sizes.n_ctx)
         self.memory = open_memory(
             parameters,

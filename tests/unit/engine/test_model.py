@@ -418,12 +418,12 @@ def test_load_of_a_file_that_shrinks_after_it_was_parsed_is_a_read_error(
 
 
 def test_load_that_the_system_refuses_is_a_read_error(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from emel.engine import session
+    from emel.model import loader
 
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", "model.gguf")
 
-    monkeypatch.setattr(session, "load_model", refuse)
+    monkeypatch.setattr(loader, "load_model", refuse)
     with pytest.raises(ModelReadError, match="Permission denied") as caught:
         emel.load(tiny_path)
     assert isinstance(caught.value, OSError)

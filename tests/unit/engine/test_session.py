@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import emel
-from emel.engine.session import DEFAULT_CONTEXT, Session, context_size
+from emel.engine.loading import DEFAULT_CONTEXT
+from emel.engine.session import Session, context_size
 from emel.errors import RequestError
 
 if TYPE_CHECKING:

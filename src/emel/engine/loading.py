@@ -1,0 +1,154 @@
+"""Loading: the weights come in a thread of their own while the rest of EMEL is imported.
+
+Reading and packing weights is native and leaves the interpreter free; importing what computes with them is Python. Each
+takes about a tenth of a second for a small model, so they go side by side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from emel.engine.arguments import checked_model, checked_whole
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from emel.engine.model import Model
+    from emel.gguf import Scalar
+    from emel.kernel.pool import LanePool
+    from emel.kernel.threads import ThreadChoice
+    from emel.model.loader import LoadedModel, ModelDescription
+    from emel.model.residency import WeightBudget
+
+DEFAULT_CONTEXT = 4096
+"""Tokens of context when none is asked for and the model has as many."""
+DEFAULT_LANES = 8
+DEFAULT_SPECULATION = "lookup"
+
+
+class Preload:
+    """A model that is being loaded, with all its weights in memory. A context manager: closes what nobody took."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        n_ctx: int | None,
+        n_threads: int | None,
+        overrides: Mapping[str, Scalar] | None,
+    ) -> None:
+        self._arguments = path, n_ctx, n_threads, overrides
+        self._loaded: tuple[ThreadChoice, LanePool, LoadedModel] | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="emel-load")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._loaded = load_weights(*self._arguments)
+        except BaseException as error:
+            self._error = error
+
+    def take(self) -> tuple[ThreadChoice, LanePool, LoadedModel]:
+        """What was loaded, which is the caller's to close; waits for it. Raises what kept it from being loaded."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._loaded is not None
+        loaded, self._loaded = self._loaded, None
+        return loaded
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.join()
+        if self._loaded is not None:
+            _, pool, model = self._loaded
+            model.close()
+            pool.close()
+
+
+def load_weights(
+    path: str | os.PathLike[str],
+    n_ctx: int | None,
+    n_threads: int | None,
+    overrides: Mapping[str, Scalar] | None,
+    budget: Callable[[ModelDescription], WeightBudget] | None = None,
+) -> tuple[ThreadChoice, LanePool, LoadedModel]:
+    """Lanes, and the model they read and packed. Errors: as those of `load`."""
+    from emel.engine.failures import load_failures, request_failures
+    from emel.kernel.pool import LanePool
+    from emel.kernel.threads import choose_threads
+    from emel.model.loader import load_model
+
+    with request_failures():
+        threads = choose_threads(None if n_threads is None else checked_whole(n_threads, "n_threads"))
+        pool = LanePool(threads.n_threads)
+    try:
+        with load_failures():
+            wanted = DEFAULT_CONTEXT if n_ctx is None else n_ctx or None
+            return threads, pool, load_model(path, pool, n_ctx=wanted, overrides=overrides, budget=budget)
+    except BaseException:
+        pool.close()
+        raise
+
+
+def load(
+    model: str | os.PathLike[str],
+    *,
+    n_ctx: int | None = None,
+    n_threads: int | None = None,
+    isa: str | None = None,
+    activations: str | None = None,
+    n_lanes: int = DEFAULT_LANES,
+    prefix_bytes: int | None = None,
+    overrides: Mapping[str, int | float | bool | str] | None = None,
+    kv_type: str | None = None,
+    memory: int | str | None = None,
+    speculation: str | None = DEFAULT_SPECULATION,
+) -> Model:
+    """Loads a GGUF: a path, a built-in name (fetched once), or hf:owner/repo[:quant].
+
+    n_ctx: tokens of context (None: up to 4096, 0: all the model has); n_threads: None chooses by the CPUs this process
+    may use; isa: a CPU route by name (None: the best; all give the same bits); n_lanes: requests computed at a time, up
+    to 256; prefix_bytes: what prefixes of earlier requests may occupy (None: the memory that is free); overrides:
+    metadata by key, in place of or besides the file's; kv_type: what keys and values are kept as, "f16" (None) or
+    "q8_0": half the memory, less exact; memory: what all of it may take, such as "2GiB" or "50%" of what is available
+    (None: as much as it needs): weights that do not fit are streamed from the file; activations: what values become
+    before they meet a matrix, "int16" (None) or "int8", which reads prompts up to twice as fast, at the accuracy of
+    other engines and with other bits (docs/decisions/0001-two-planes.md); speculation: "lookup" computes guesses
+    of what comes next along with what has come, where that is faster, and changes no bit (None: never). Errors:
+    ModelNotFoundError, ModelFetchError, ModelLoadError (a ValueError), ModelReadError (an OSError), RequestError (a
+    ValueError) for the arguments, MemoryError.
+    """
+    from emel.engine.models import resolve_model
+
+    path = resolve_model(checked_model(model))
+    with contextlib.ExitStack() as stack:
+        preload = None
+        if memory is None:  # a budget is shared out before anything is loaded
+            preload = stack.enter_context(Preload(path, n_ctx=n_ctx, n_threads=n_threads, overrides=overrides))
+        from emel.engine.model import Model
+
+        return Model(
+            path,
+            n_ctx=n_ctx,
+            n_threads=n_threads,
+            isa=isa,
+            activations=activations,
+            n_lanes=n_lanes,
+            prefix_bytes=prefix_bytes,
+            overrides=overrides,
+            kv_type=kv_type,
+            memory=memory,
+            speculation=speculation,
+            preload=preload,
+        )
