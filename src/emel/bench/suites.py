@@ -12,6 +12,7 @@ SUITES = {
         "many sequences at once: rates, latencies; --compare",
     ),
     "prefix": ("emel.bench.prefix", "time to the first token of a prompt whose beginning was computed before"),
+    "speculation": ("emel.bench.speculation", "answers with guesses of what comes next against answers without"),
     "roofline": ("emel.bench.roofline", "the most this machine does: int8 and float32 multiply-adds, reading memory"),
     "kernels": ("emel.bench.kernels", "matrix products of every format, as a share of those roofs"),
     "parallel_matmul": ("emel.bench.parallel_matmul", "products on several lanes against one, bit for bit"),
