@@ -70,8 +70,9 @@ class Preload:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._thread.join()
-        if self._loaded is not None:
-            _, pool, model = self._loaded
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            _, pool, model = loaded
             model.close()
             pool.close()
 

@@ -29,13 +29,15 @@ def test_context_size_refuses_what_the_model_was_not_trained_for(requested: int)
 
 def test_session_that_cannot_be_built_gives_everything_back(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails at the first, second ... thing it makes, until nothing fails."""
-    import emel.engine.session as module
+    from emel.engine import session
+    from emel.kernel.pool import LanePool
+    from emel.model import loader
 
-    names = ("load_model", "open_memory", "Batch", "ReservedGraph", "load_tokenizer")
-    for name in names:
+    made = [(session, name) for name in ("open_memory", "Batch", "ReservedGraph", "load_tokenizer")]
+    for module, name in ((loader, "load_model"), *made):
         closed: list[object] = []
         with monkeypatch.context() as patch:
-            patch.setattr(module.LanePool, "close", lambda self, closed=closed: closed.append(self))
+            patch.setattr(LanePool, "close", lambda self, closed=closed: closed.append(self))
 
             def fail(*_: object, **__: object) -> None:
                 raise MemoryError("no more")
