@@ -41,6 +41,11 @@ class Lane:
         self._ready: Ready | None = None
 
     @property
+    def pid(self) -> int:
+        """The process, for what the kernel knows of it."""
+        return self._process.pid
+
+    @property
     def ready(self) -> Ready:
         """What the engine says of itself; waits until it has loaded."""
         if self._ready is None:

@@ -1,4 +1,4 @@
-"""EMEL as a benchmark lane: `python -m emel.bench.lane_emel MODEL THREADS CONTEXT [ACTIVATIONS]`."""
+"""EMEL as a benchmark lane: `python -m emel.bench.lane_emel MODEL THREADS CONTEXT [ACTIVATIONS [MEMORY]]`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 class EmelEngine:
     """EMEL behind the protocol."""
 
-    def __init__(self, path: str, n_threads: int, n_ctx: int, activations: str = "int16") -> None:
+    def __init__(
+        self, path: str, n_threads: int, n_ctx: int, activations: str = "int16", memory: str | None = None
+    ) -> None:
         import emel
 
-        self._model: Model = emel.load(path, n_threads=n_threads, n_ctx=n_ctx, activations=activations)
+        self._model: Model = emel.load(path, n_threads=n_threads, n_ctx=n_ctx, activations=activations, memory=memory)
 
     def describe(self) -> Ready:
         """Name, version, kernel route and vocabulary."""
@@ -36,9 +38,9 @@ class EmelEngine:
 
 def main(arguments: Sequence[str]) -> int:
     """Serves one model until stdin ends."""
-    model, n_threads, n_ctx, *activations = arguments
+    model, n_threads, n_ctx, *rest = arguments
     answers = private_stdout()
-    return serve(lambda: EmelEngine(model, int(n_threads), int(n_ctx), *activations), sys.stdin, answers)
+    return serve(lambda: EmelEngine(model, int(n_threads), int(n_ctx), *rest), sys.stdin, answers)
 
 
 if __name__ == "__main__":

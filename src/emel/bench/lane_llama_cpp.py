@@ -1,9 +1,10 @@
 """llama.cpp as a benchmark lane, through the C API that llama-cpp-python binds.
 
-`python -m emel.bench.lane_llama_cpp MODEL THREADS CONTEXT`
+`python -m emel.bench.lane_llama_cpp MODEL THREADS CONTEXT [mapped]`
 
 Its own defaults (memory mapping, weight repacking, flash attention as it decides, float16 KV cache) with batches and
 micro-batches of 512; logits for the last token of a prompt alone; tokens chosen by argmax outside llama.cpp's samplers.
+`mapped`: no weight repacking, so that weights stay in the page cache, where a limit of memory can push them out.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ N_BATCH = 512
 class LlamaCppEngine:
     """llama.cpp behind the protocol. Raises RuntimeError when it refuses the model, the context or a batch."""
 
-    def __init__(self, path: str, n_threads: int, n_ctx: int) -> None:
+    def __init__(self, path: str, n_threads: int, n_ctx: int, *, is_mapped: bool = False) -> None:
         import llama_cpp
 
         self._api: Any = llama_cpp
@@ -31,7 +32,7 @@ class LlamaCppEngine:
         self._silence = llama_cpp.llama_log_callback(lambda *_: None)
         llama_cpp.llama_log_set(self._silence, None)
         llama_cpp.llama_backend_init()
-        self._model = llama_cpp.llama_model_load_from_file(path.encode(), self._model_parameters())
+        self._model = llama_cpp.llama_model_load_from_file(path.encode(), self._model_parameters(is_mapped))
         if not self._model:
             raise RuntimeError(f"llama.cpp cannot load {path}")
         self._context = llama_cpp.llama_init_from_model(self._model, self._context_parameters(n_threads, n_ctx))
@@ -41,9 +42,10 @@ class LlamaCppEngine:
         self._n_vocab: int = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
         self._batch = llama_cpp.llama_batch_init(N_BATCH, 0, 1)
 
-    def _model_parameters(self) -> Any:
+    def _model_parameters(self, is_mapped: bool) -> Any:
         parameters = self._api.llama_model_default_params()
         parameters.n_gpu_layers = 0
+        parameters.use_extra_bufts = not is_mapped
         return parameters
 
     def _context_parameters(self, n_threads: int, n_ctx: int) -> Any:
@@ -95,9 +97,11 @@ class LlamaCppEngine:
 
 def main(arguments: Sequence[str]) -> int:
     """Serves one model until stdin ends."""
-    model, n_threads, n_ctx = arguments
+    model, n_threads, n_ctx, *rest = arguments
     answers = private_stdout()
-    return serve(lambda: LlamaCppEngine(model, int(n_threads), int(n_ctx)), sys.stdin, answers)
+    return serve(
+        lambda: LlamaCppEngine(model, int(n_threads), int(n_ctx), is_mapped="mapped" in rest), sys.stdin, answers
+    )
 
 
 if __name__ == "__main__":

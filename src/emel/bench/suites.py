@@ -19,5 +19,6 @@ SUITES = {
     "sm": ("emel.bench.sm_command", "one transition of a state machine, against other libraries where installed"),
     "sm_scheduler": ("emel.bench.sm_command", "a dispatch under each policy, fork and join by the number of lanes"),
     "graph_processor": ("emel.bench.sm_command", "the processor as coroutine machine against a plain one"),
+    "weight_streaming": ("emel.bench.weight_streaming", "a model larger than its memory, under one hard limit"),
     "decode_wavefront": ("emel.bench.sm_command", "lanes of a wave as one batch against lane after lane, bit for bit"),
 }

@@ -38,8 +38,8 @@ _HELP = "give bytes, an amount such as 2GiB or 500MB, or a share of the availabl
 _LEAST_CHUNK = 32
 _LEAST_CONTEXT = 256
 # The parts of a budget that context, a step and its logits may take before they are made smaller.
-_CONTEXT_SHARE = 4
-_STEP_SHARE = 8
+_CONTEXT_SHARE = 8
+_STEP_SHARE = 16
 _LOGITS_SHARE = 64
 
 

@@ -34,7 +34,7 @@ def test_lane_loads_with_the_given_threads_and_context_and_measures(monkeypatch:
 
     monkeypatch.setattr(emel, "load", load, raising=False)
     engine = EmelEngine("a.gguf", 2, 640)
-    assert loaded == [("a.gguf", {"n_threads": 2, "n_ctx": 640, "activations": "int16"})]
+    assert loaded == [("a.gguf", {"n_threads": 2, "n_ctx": 640, "activations": "int16", "memory": None})]
     assert engine.measure([1, 2], 3) == Timings(0.5, 1.5)
     assert model.measured == [([1, 2], 3)]
     ready = engine.describe()
