@@ -40,6 +40,13 @@ def checked_model(model: object) -> str:
     raise RequestError(f"the model is {_shown(model)}: it must be a name or a path (a str or pathlib.Path)")
 
 
+def checked_path(path: object) -> str:
+    """The path of a file, as text."""
+    if isinstance(path, str | os.PathLike) and isinstance(name := os.fspath(path), str):
+        return name
+    raise RequestError(f"the path is {_shown(path)}: it must be a str or pathlib.Path")
+
+
 def checked_count(value: object, name: str) -> int:
     """A whole number from 0 up."""
     count = checked_whole(value, name)

@@ -12,7 +12,7 @@ from emel.graph.batch import Outputs
 from emel.text.generator import not_finite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -59,14 +59,19 @@ class Exclusive(Generic[T]):
 
 
 class LoneSequence:
-    """A sequence that has the batch to itself, for the time between two steps; a context manager."""
+    """A sequence that has the batch to itself, for the time between two steps; a context manager.
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    It begins with as much of `prefix` as earlier requests left, `n_found` tokens.
+    """
+
+    def __init__(self, session: Session, prefix: Sequence[int] = ()) -> None:
+        self._session, self._prefix = session, prefix
         self.sequence = -1
+        self.n_found = 0
 
     def __enter__(self) -> LoneSequence:
-        self.sequence, _ = self._session.memory.open_with_prefix((), reuse=False)
+        memory, prefix = self._session.memory, self._prefix
+        self.sequence, self.n_found = memory.open_with_prefix(prefix, reuse=bool(prefix))
         return self
 
     def __exit__(self, *_: object) -> None:

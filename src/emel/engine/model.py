@@ -10,6 +10,7 @@ from emel.engine.arguments import (
     checked_count,
     checked_ids,
     checked_messages,
+    checked_path,
     checked_prompt,
     checked_request,
     checked_text,
@@ -277,6 +278,28 @@ class Model:
         session = self._open()
         with request_failures():
             return encode_chat(session.tokenizer, self.chat_template, checked_messages(messages), **variables)
+
+    # ---- sessions in files
+
+    def save_session(self, path: str | os.PathLike[str], token_ids: Iterable[int]) -> None:
+        """Writes what is computed of these tokens to a file, for `load_session`; computes what is missing.
+
+        The file can be read by its owner only: it tells what was said. Other requests wait meanwhile. RequestError, and
+        what was at `path` is as before.
+        """
+        from emel.engine.saved_session import save_session
+
+        session = self._open()
+        save_session(session, checked_path(path), checked_prompt(token_ids, session.n_vocab, session.n_ctx))
+
+    def load_session(self, path: str | os.PathLike[str]) -> list[int]:
+        """Has prompts that begin with the tokens of a saved session find them computed; returns the tokens.
+
+        RequestError for a file that is damaged, or of another model, numerics version or kv_type.
+        """
+        from emel.engine.saved_session import load_session
+
+        return load_session(self._open(), checked_path(path))
 
     # ---- numbers
 

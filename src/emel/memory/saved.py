@@ -144,7 +144,7 @@ def _check_header(cache: KvCache, file: BinaryIO, path: str | os.PathLike[str], 
     if form != FORMAT:
         raise _refused(path, f"it is of format {form}, this version of EMEL reads format {FORMAT}")
     if model != origin.model_hash:
-        raise _refused(path, "another model computed it: load that one, or compute the sequence again")
+        raise _refused(path, "another model computed it, or other activations: load as it was, or compute it again")
     if numerics != origin.numerics_version:
         raise _refused(
             path, f"numerics version {numerics} computed it, this is {origin.numerics_version}: compute it again"
