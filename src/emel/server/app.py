@@ -32,6 +32,7 @@ from emel.server.access_log import AccessLog
 from emel.server.connection import ClientGone
 from emel.server.errors import ApiError, of_exception
 from emel.server.gate import Gate
+from emel.server.grammar_check import CHECKER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,6 +56,7 @@ def create_app(models: ServedModels, settings: Settings) -> Starlette:
         finally:
             unloading.cancel()
             await models.close()
+            await asyncio.to_thread(CHECKER.close)
 
     middleware = [Middleware(AccessLog), Middleware(Gate, settings=settings)]
     if settings.cors_origins:

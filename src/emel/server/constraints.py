@@ -2,13 +2,13 @@
 
 Exactly one of response_format, json_schema, grammar, regex, choice, structured_outputs. One that cannot be had is an
 error of the client (400) before anything is generated: an answer is never without the constraint that was asked for.
+Compiled ones are kept, as programs ask with the same few schemas again and again.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emel.server.errors import invalid
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _JSON_OPTIONS = {"whitespace_pattern": r"[ \n]{0,8}"}
 _CALL_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _VLLM_NAMES = {"json": "json_schema", "regex": "regex", "choice": "choice", "grammar": "grammar"}
-_lock = threading.Lock()
+_MAX_CHARACTERS = 512 << 10
 
 
 class Wanted(NamedTuple):
@@ -91,16 +91,13 @@ def _of_response_format(shape: ConstrainedShape) -> list[Wanted]:
 
 
 def _compiled(model: Model, wanted: Wanted) -> Callable[[], Constraint]:
-    from llguidance import LLMatcher
-
-    from emel.server.matching import GrammarConstraint, tokenizer_for
+    from emel.server.matching import GrammarConstraint, compiled_for
 
     grammar = _grammar(wanted)
-    tokenizer = tokenizer_for(model, _lock)
-    first = LLMatcher(tokenizer, grammar, log_level=0)
-    if first.is_error():
-        reason = " ".join(first.get_error().split())
-        raise invalid(f"{wanted.field} cannot be used: {reason:.500}", wanted.field)
+    try:
+        first = compiled_for(model, grammar)
+    except ValueError as error:
+        raise invalid(f"{wanted.field} cannot be used: {' '.join(str(error).split()):.500}", wanted.field) from None
 
     def new_constraint() -> Constraint:
         return GrammarConstraint(first.deep_copy(), model.n_vocab)
@@ -115,7 +112,7 @@ def _grammar(wanted: Wanted) -> str:
         schema = _as_schema(wanted)
         try:
             options: Any = _CALL_OPTIONS if wanted.field == "tool_choice" else _JSON_OPTIONS
-            return LLMatcher.grammar_from_json_schema(schema, defaults=options)
+            return LLMatcher.grammar_from_json_schema(schema, overrides=options)  # whatever the schema says of it
         except (ValueError, TypeError, RecursionError) as error:
             raise invalid(f"{wanted.field} is no JSON schema: {error}", wanted.field) from None
     if wanted.kind == "regex":
@@ -124,7 +121,7 @@ def _grammar(wanted: Wanted) -> str:
         choices = wanted.value
         if not isinstance(choices, list) or not choices or not all(isinstance(each, str) and each for each in choices):
             raise invalid(f"{wanted.field} must be a list of texts with at least one character each", wanted.field)
-        return LLMatcher.grammar_from_regex("|".join(f"({re.escape(each)})" for each in choices))
+        return LLMatcher.grammar_from_regex(_short("|".join(f"({re.escape(each)})" for each in choices), wanted))
     return _of_gbnf(wanted)
 
 
@@ -135,22 +132,30 @@ def _as_schema(wanted: Wanted) -> str:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
             raise invalid(f"{wanted.field} is no JSON: {error}", wanted.field) from None
-    if not isinstance(value, dict | bool):
+    if isinstance(value, bool):
+        value = {} if value else {"not": {}}
+    if not isinstance(value, dict):
         raise invalid(f"{wanted.field} must be a JSON schema, an object", wanted.field)
-    return json.dumps(value)
+    return _short(json.dumps(value), wanted)
 
 
 def _of_gbnf(wanted: Wanted) -> str:
     from llguidance import LLMatcher
-    from llguidance.gbnf_to_lark import GbnfToLarkError, gbnf_to_lark
+    from llguidance.gbnf_to_lark import gbnf_to_lark
 
     try:
         return LLMatcher.grammar_from_lark(gbnf_to_lark(_text(wanted)))
-    except (GbnfToLarkError, ValueError, KeyError, IndexError, RecursionError) as error:
+    except Exception as error:  # it raises Exception itself for some of what is wrong with a grammar
         raise invalid(f"{wanted.field} is no GBNF grammar: {' '.join(str(error).split()):.300}", wanted.field) from None
 
 
 def _text(wanted: Wanted) -> str:
     if not isinstance(wanted.value, str) or not wanted.value:
         raise invalid(f"{wanted.field} must be a text", wanted.field)
-    return wanted.value
+    return _short(wanted.value, wanted)
+
+
+def _short(text: str, wanted: Wanted) -> str:
+    if len(text) > _MAX_CHARACTERS:
+        raise invalid(f"{wanted.field} has {len(text)} characters: {_MAX_CHARACTERS} are allowed", wanted.field)
+    return text

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from array import array
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from emel.server.errors import ConstraintFailed
+from emel.server.grammar_check import CHECKER, limits
 
 if TYPE_CHECKING:
-    import threading
-
     from emel.engine.model import Model
 
-_tokenizers: weakref.WeakKeyDictionary[Model, LLTokenizer] = weakref.WeakKeyDictionary()
+_MAX_KEPT = 32
+"""Compiled grammars of a model that are kept, those asked for last."""
+
+
+class _Compiled:
+    """A model's vocabulary for llguidance, and grammars compiled for it."""
+
+    def __init__(self, model: Model) -> None:
+        vocabulary = _Vocabulary(model)
+        ends = sorted(model.tokenizer.end_ids) or [vocabulary.eos_token_id]
+        self.tokenizer = LLTokenizer(TokenizerWrapper(vocabulary), n_vocab=model.n_vocab, eos_token=ends)
+        self.matchers: OrderedDict[str, LLMatcher] = OrderedDict()
+
+
+_compiled: weakref.WeakKeyDictionary[Model, _Compiled] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
 
 
 class _Vocabulary:
@@ -35,16 +51,40 @@ class _Vocabulary:
         return self._encode(text, add_special=False, parse_special=False)
 
 
-def tokenizer_for(model: Model, lock: threading.Lock) -> LLTokenizer:
-    """The model's vocabulary for llguidance, made once: it takes some tenths of a second."""
-    with lock:
-        found = _tokenizers.get(model)
+def compiled_for(model: Model, grammar: str) -> LLMatcher:
+    """The grammar over the model's vocabulary, in its first state: to be copied. ValueError for one that cannot be had.
+
+    A model's first takes some tenths of a second more. For any thread.
+    """
+    with _lock:
+        found = _compiled.get(model)
         if found is None:
-            vocabulary = _Vocabulary(model)
-            ends = sorted(model.tokenizer.end_ids) or [vocabulary.eos_token_id]
-            found = LLTokenizer(TokenizerWrapper(vocabulary), n_vocab=model.n_vocab, eos_token=ends)
-            _tokenizers[model] = found
-        return found
+            found = _compiled[model] = _Compiled(model)
+        matcher = found.matchers.get(grammar)
+        if matcher is not None:
+            found.matchers.move_to_end(grammar)
+            return matcher
+    if reason := CHECKER.check(grammar):
+        raise ValueError(reason)
+    matcher = LLMatcher(found.tokenizer, grammar, log_level=0, limits=limits())
+    if matcher.is_error():
+        raise ValueError(matcher.get_error())
+    if not _has_answer(matcher, model.n_vocab):
+        raise ValueError("nothing obeys it")
+    with _lock:
+        found.matchers[grammar] = matcher
+        if len(found.matchers) > _MAX_KEPT:
+            found.matchers.popitem(last=False)
+    return matcher
+
+
+def _has_answer(matcher: LLMatcher, n_vocab: int) -> bool:
+    first = GrammarConstraint(matcher.deep_copy(), n_vocab)
+    try:
+        first.mask()
+    except ConstraintFailed:
+        return False
+    return first.has_choice
 
 
 class GrammarConstraint:
@@ -61,6 +101,11 @@ class GrammarConstraint:
     def is_over(self) -> bool:
         """Whether nothing but an end token may follow."""
         return self._matcher.is_stopped()
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether the last mask allows a token."""
+        return any(self._words)
 
     def mask(self) -> int:
         """The address of a bit for each token."""
@@ -79,4 +124,5 @@ class GrammarConstraint:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise ConstraintFailed(f"the constraint cannot go on: {' '.join(self._matcher.get_error().split()):.500}")
+            reason = self._matcher.get_error().partition("<state>")[0]  # what follows is for llguidance's authors
+            raise ConstraintFailed(f"the constraint cannot go on: {' '.join(reason.split()):.500}")

@@ -80,21 +80,13 @@ class FakeWave:
 class FakeModel:
     """Answers each request with `texts` from another thread, unless `texts` is None: then the test answers."""
 
-    n_ctx, n_ctx_train, n_vocab, d_model, n_bytes, n_threads, isa, path = (
-        4096,
-        8192,
-        300,
-        16,
-        1000,
-        1,
-        "scalar",
-        "fake.gguf",
-    )
+    n_ctx, n_ctx_train, d_model, n_bytes, n_threads, isa, path = 4096, 8192, 16, 1000, 1, "scalar", "fake.gguf"
     fingerprint = "emel-1-fake"
 
     def __init__(self, *texts: str, template: str = TEMPLATES["chatml"]) -> None:
         self.texts: tuple[str, ...] | None = texts or None
         self.tokenizer = tiny_tokenizer([])
+        self.n_vocab = self.tokenizer.n_vocab
         self.chat_template = ChatTemplate(template)
         self.wave = FakeWave()
         self.requests: list[FakeRequest] = []

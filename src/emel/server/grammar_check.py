@@ -1,0 +1,135 @@
+"""Whether a grammar can be compiled in reasonable time and memory: tried in a process of its own, which can be ended.
+
+Compiling is exponential for some schemas that fit in a tweet, whatever limits llguidance is given, and a thread that
+does it cannot be stopped. A grammar that passes here is compiled in the server, for the model's vocabulary.
+
+Both sides speak messages of a length (4 bytes, little-endian) and that many bytes of UTF-8: a grammar there, its error
+back, empty for none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import struct
+import subprocess
+import sys
+import threading
+from typing import IO, TYPE_CHECKING, Any
+
+from emel.server.errors import ApiError
+
+if TYPE_CHECKING:
+    from llguidance._lib import LLParserLimits
+
+MAX_SECONDS = 5.0
+"""What a grammar may take."""
+_MAX_WAIT_SECONDS = 15.0
+_MAX_START_SECONDS = 60.0
+_MAX_BYTES = 2 << 30  # address space of the process
+_LENGTH = struct.Struct("<I")
+
+
+def limits() -> LLParserLimits:
+    """What a grammar may take in the parser: at most some milliseconds for a mask, which all lanes wait for."""
+    from llguidance._lib import LLParserLimits
+
+    return LLParserLimits(
+        initial_lexer_fuel=300_000, step_lexer_fuel=100_000, step_max_items=20_000, max_lexer_states=50_000
+    )
+
+
+class GrammarChecker:
+    """The other process; it is started when it is first needed, and again after it had to be ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def check(self, grammar: str, max_seconds: float | None = None) -> str:
+        """What is wrong with it, "" for nothing; ApiError 503 when too many others are checked."""
+        seconds = MAX_SECONDS if max_seconds is None else max_seconds
+        if not self._lock.acquire(timeout=_MAX_WAIT_SECONDS):
+            raise ApiError(503, "other constraints are being compiled: try again later", headers={"retry-after": "5"})
+        try:
+            process = self._process or self._start()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            _write(process.stdin, grammar)
+            return _read_within(process.stdout, seconds)
+        except TimeoutError:
+            self._end()
+            return f"it takes longer than {seconds:g} seconds to compile"
+        except (OSError, EOFError):
+            self._end()
+            return "it takes too much memory to compile"
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Ends the process."""
+        with self._lock:
+            self._end()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "emel.server.grammar_check"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - no word of it is from elsewhere
+        assert self._process.stdout is not None
+        _read_within(self._process.stdout, _MAX_START_SECONDS)
+        return self._process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            with contextlib.suppress(OSError), process:  # closes its pipes, and waits for it
+                pass
+
+
+CHECKER = GrammarChecker()
+
+
+def _write(stream: IO[bytes], text: str) -> None:
+    data = text.encode()
+    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def _read(stream: Any) -> str:
+    """EOFError when the other side is gone."""
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise EOFError
+    (n_bytes,) = _LENGTH.unpack(head)
+    return str(stream.read(n_bytes), "utf-8")
+
+
+def _read_within(stream: IO[bytes], seconds: float) -> str:
+    """A message, if it begins within so many seconds; else TimeoutError."""
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    if not poll.poll(1e3 * seconds):
+        raise TimeoutError
+    return _read(stream)
+
+
+def main() -> None:
+    """The other side: checks until nobody asks any more."""
+    import resource
+    import signal
+
+    from llguidance import LLMatcher
+
+    for each in (signal.SIGINT, signal.SIGTERM):  # of a terminal or a service: the server ends this process
+        signal.signal(each, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
+    inner, outer = sys.stdin.buffer, sys.stdout.buffer
+    _write(outer, "")
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            is_error, messages = LLMatcher.validate_grammar_with_warnings(_read(inner), limits=limits())
+            _write(outer, messages[0][:2000] if is_error else "")
+
+
+if __name__ == "__main__":
+    main()

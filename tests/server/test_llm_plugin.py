@@ -1,0 +1,52 @@
+"""The plugin for the `llm` command, through llm's own API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+llm = pytest.importorskip("llm")
+
+from emel.llm_plugin import MODELS, EmelModel, register_models  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def model(smollm2_path: Path) -> Iterator[EmelModel]:
+    made = EmelModel("small", str(smollm2_path))
+    yield made
+    if made._model is not None:
+        made._model.close()
+
+
+def test_models_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MODELS, "a=one.gguf, b=hf:x/y:Q4_K_M,path/to/two.gguf")
+    registered: list[EmelModel] = []
+    register_models(registered.append)
+    assert [each.model_id for each in registered] == ["emel/a", "emel/b", "emel/two"]
+    assert [each._path for each in registered] == ["one.gguf", "hf:x/y:Q4_K_M", "path/to/two.gguf"]
+    monkeypatch.delenv(MODELS)
+    registered.clear()
+    register_models(registered.append)
+    assert [each.model_id for each in registered] == ["emel/smollm2"]
+
+
+@pytest.mark.model
+def test_a_conversation_goes_on(model: EmelModel) -> None:
+    conversation = model.conversation()
+    first = conversation.prompt("The capital of France?", system="Be brief.", temperature=0.0, max_tokens=12)
+    assert "Paris" in first.text()
+    assert first.usage().output in range(1, 13)
+    second = conversation.prompt("And of Italy?", temperature=0.0, max_tokens=12, stream=False)
+    assert second.text()
+    assert second.usage().input > first.usage().input
+
+
+@pytest.mark.model
+def test_a_wrong_value_is_told_by_the_model(model: EmelModel) -> None:
+    with pytest.raises(ValueError, match="temperature is -7"):
+        model.prompt("Hi", temperature=-7).text()
