@@ -17,15 +17,14 @@ from emel.engine.memory import CHECKPOINTS_PER_LANE, machine_bytes, n_blocks_for
 from emel.errors import RequestError
 from emel.graph.assembler import assemble
 from emel.graph.capacity import Capacity
-from emel.kernel.host_memory import read_host_memory
 from emel.kernel.sizes import KV_BLOCK
 from emel.memory.sequences import blocks_for
 from emel.memory.storage import KvGeometry
 from emel.model.errors import ModelError
-from emel.model.residency import WeightBudget
 
 if TYPE_CHECKING:
     from emel.model.loader import ModelDescription
+    from emel.model.residency import WeightBudget
     from emel.tensor.types import TensorType
 
 _UNITS = {"": 1, "b": 1} | {
@@ -57,6 +56,8 @@ def parse_memory(value: object) -> int:
     if match[2] == "%":
         if not 0 < amount <= 100:
             raise RequestError(f"memory is {value!r}: a share must be above 0% and at most 100%", hint=_HELP)
+        from emel.kernel.host_memory import read_host_memory
+
         available = read_host_memory().available
         return int((available if available is not None else machine_bytes()) * amount / 100)
     n_bytes = int(amount * _UNITS[match[2]])
@@ -91,6 +92,8 @@ class SessionBudget:
 
     def weights(self, description: ModelDescription) -> WeightBudget:
         """What is left for the weights; ModelError when nothing is."""
+        from emel.model.residency import WeightBudget
+
         parameters, block_bytes = description.parameters, _block_bytes(description, self._kv_type)
         affordable = self.n_bytes // _CONTEXT_SHARE // block_bytes
         n_ctx = self._context(parameters.n_ctx, affordable * KV_BLOCK)

@@ -2,7 +2,7 @@
 
 1. open: the GGUF file is parsed; nothing of its tensors is read.
 2. describe: architecture and hyperparameters from the metadata.
-3. check: missing, surplus, misshapen tensors and types EMEL cannot compute with are named.
+3. check: missing, surplus, misshapen tensors and types EMEL cannot compute with are named; adapters must fit them.
 4. pack: all weights at once, over the pool's lanes; within a budget that is too small for them, some are kept and the
    others streamed.
 5. publish: the model. A failure at any step is one error value; what was opened is closed.
@@ -10,29 +10,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
 from emel.gguf import GgufFile, open_gguf
 from emel.kernel.packing import Matrix, PackedWeights, Vector, pack
-from emel.kernel.streaming import StreamedWeights
 from emel.model.errors import ModelError
 from emel.model.registry import Architecture, Parameters, find_architecture, seen_tensors
-from emel.model.streamed import build_streamed, choose_residency, open_streamed
 from emel.model.tensors import Role, check_tensors, present
 from emel.sm import Machine, Row
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     from emel.gguf import Metadata, Scalar, TensorInfo
+    from emel.gguf.tensor_reader import TensorReader
     from emel.graph.ops import Graph
     from emel.kernel.pool import LanePool
+    from emel.kernel.streaming import StreamedWeights
+    from emel.model.adapters import AdapterChoice, Merge
     from emel.model.residency import Residency, WeightBudget
 
 
@@ -54,13 +55,14 @@ class Load:
     """Load the model at `path`; `n_ctx` tokens of context will be used (None: as many as it was trained for).
 
     `overrides`: values of metadata that stand in place of the file's. `budget`: what the weights may take, once it is
-    known what model it is (None: as much as they need).
+    known what model it is (None: as much as they need). `adapters` are merged into them.
     """
 
     path: str | os.PathLike[str]
     n_ctx: int | None = None
     overrides: Mapping[str, Scalar] | None = None
     budget: Callable[[ModelDescription], WeightBudget] | None = None
+    adapters: Sequence[AdapterChoice] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,10 @@ class ModelDescription:
     parameters: Parameters
     tensors: Mapping[str, TensorInfo]
     """The file's tensors as the architecture sees them: a tensor of several matrices is one for each of these."""
+    merges: Mapping[str, Merge] = field(default_factory=dict)
+    """What adapters add to tensors; `tensors` has the types these are kept in."""
+    adapters: str = ""
+    """A digest of all adapters; empty without."""
 
 
 class LoadedModel:
@@ -89,7 +95,11 @@ class LoadedModel:
         self.residency = residency
         """What is streamed; None when everything is in memory."""
         build = partial(description.architecture.build, description.parameters, description.tensors)
-        self.build: Callable[[], Graph] = build if residency is None else partial(build_streamed, build, residency)
+        self.build: Callable[[], Graph] = build
+        if residency is not None:
+            from emel.model.streamed import build_streamed  # noqa: PLC0415 - only what streams needs it
+
+            self.build = partial(build_streamed, build, residency)
 
     @property
     def parameters(self) -> Parameters:
@@ -150,12 +160,14 @@ def describe(context: LoaderContext, _event: Load) -> None:
         context.error = error
 
 
-def check(context: LoaderContext, _event: Load) -> None:
-    """Compares the tensors with what the architecture expects."""
+def check(context: LoaderContext, event: Load) -> None:
+    """Compares the tensors with what the architecture expects, and with adapters."""
     assert context.description is not None
     try:
         check_description(context.description)
-    except ModelError as error:
+        if event.adapters:
+            context.description = _adapted(context.description, event.adapters)
+    except (OSError, ValueError) as error:
         context.error = error
 
 
@@ -171,16 +183,22 @@ def is_streamed(context: LoaderContext, _event: Load) -> bool:
 
 def plan_weights(context: LoaderContext, event: Load) -> None:
     """Chooses what stays in memory."""
+    from emel.model.streamed import choose_residency  # noqa: PLC0415 - only what streams needs it
+
     assert context.description is not None
     assert event.budget is not None
     try:
         context.residency = choose_residency(context.description, event.budget(context.description))
+        if event.adapters and not context.residency.is_resident:
+            raise ModelError("weights with adapters cannot be streamed: give it more memory")
     except ValueError as error:
         context.error = error
 
 
 def stream_weights(context: LoaderContext, event: Load) -> None:
     """Packs what stays and starts to stream the rest."""
+    from emel.model.streamed import open_streamed  # noqa: PLC0415 - only what streams needs it
+
     assert context.description is not None
     assert context.residency is not None
     try:
@@ -202,7 +220,7 @@ def publish(context: LoaderContext, _event: Load) -> None:
     """The model is whole."""
     assert context.description is not None
     assert context.weights is not None
-    residency = context.residency if isinstance(context.weights, StreamedWeights) else None
+    residency = None if isinstance(context.weights, PackedWeights) else context.residency
     context.model = LoadedModel(context.description, context.weights, residency)
 
 
@@ -243,15 +261,17 @@ def load_model(
     n_ctx: int | None = None,
     overrides: Mapping[str, Scalar] | None = None,
     budget: Callable[[ModelDescription], WeightBudget] | None = None,
+    adapters: Sequence[AdapterChoice] = (),
 ) -> LoadedModel:
     """Loads a model for `n_ctx` tokens of context (None: as many as it was trained for), with metadata overridden.
 
     `budget` says what the weights may take, once it is known what model it is; they are streamed when they need more.
+    `adapters` are merged into the weights, in their order.
 
     Raises SourceError, GgufError, MetadataError, ModelError or MemoryError, one line each.
     """
     context = LoaderContext(pool)
-    LoaderMachine(context).dispatch(Load(path, n_ctx, overrides, budget))
+    LoaderMachine(context).dispatch(Load(path, n_ctx, overrides, budget, adapters))
     if context.model is None:
         assert context.error is not None
         raise context.error
@@ -272,6 +292,27 @@ def check_description(description: ModelDescription) -> None:
     check_tensors(expected, description.tensors, description.name)
 
 
+def _adapted(description: ModelDescription, choices: Sequence[AdapterChoice]) -> ModelDescription:
+    from emel.model.adapters import adapt  # noqa: PLC0415 - few models have adapters, and NumPy takes time to import
+
+    adapted = adapt(choices, description.name, description.file, description.tensors)
+    expected = description.architecture.expected_tensors(description.parameters)
+    matrices = {each.name for each in expected if each.role is Role.MATRIX}
+    if others := adapted.merges.keys() - matrices:
+        raise ModelError(f"an adapter changes tensor {min(others)!r}: only matrices can be changed")
+    return replace(description, tensors=adapted.tensors, merges=adapted.merges, adapters=adapted.digest)
+
+
+def _read_into(reader: TensorReader, merges: Mapping[str, Merge], name: str, target: memoryview) -> None:
+    """Reads a matrix, with what adapters add to it."""
+    if name not in merges:
+        reader.read_into(name, target)
+        return
+    from emel.model.adapters import merge_into  # noqa: PLC0415 - as above
+
+    merge_into(reader, merges[name], target)
+
+
 def _pack(description: ModelDescription, pool: LanePool, n_ctx: int | None) -> PackedWeights:
     """Reads are the only way to weights: a mapping would end the process when the file shrinks."""
     file, tensors, architecture = description.file, description.tensors, description.architecture
@@ -281,9 +322,10 @@ def _pack(description: ModelDescription, pool: LanePool, n_ctx: int | None) -> P
     in_file_order = sorted(present(expected, tensors, Role.MATRIX), key=lambda info: (info.part, info.offset))
     matrices = [Matrix(info.name, info.type, info.rows, info.cols) for info in in_file_order]
     derived = architecture.derived_vectors(parameters, file, min(n_ctx or parameters.n_ctx, parameters.n_ctx))
-    with file.open_reader(tensors) as reader:
+    sources = {name: merge.source for name, merge in description.merges.items()}
+    with file.open_reader({**tensors, **sources}) as reader:
         vectors = [
             Vector(info.name, info.type, info.n_values, reader.read(info.name))
             for info in present(expected, tensors, Role.VECTOR)
         ]
-        return pack(pool, matrices, [*vectors, *derived], reader.read_into)
+        return pack(pool, matrices, [*vectors, *derived], partial(_read_into, reader, description.merges))

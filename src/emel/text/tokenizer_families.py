@@ -12,12 +12,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from emel._native import vocab as native
 from emel.text.pretokenizer_patterns import pre_tokenizer
-from emel.text.tokenizer_bpe import BpeEncoder
-from emel.text.tokenizer_plamo2 import Plamo2Encoder
-from emel.text.tokenizer_rwkv import RwkvEncoder
-from emel.text.tokenizer_spm import SpmEncoder
-from emel.text.tokenizer_unigram import UnigramEncoder
-from emel.text.tokenizer_wordpiece import WordPieceEncoder
 
 if TYPE_CHECKING:
     from emel.gguf.metadata import Metadata
@@ -66,7 +60,9 @@ def _read_bpe(metadata: Metadata) -> Family:
     pre = pre_tokenizer("gemma4" if metadata.get_str("tokenizer.ggml.model") == "gemma4" else name)
     merges = metadata.get_strings("tokenizer.ggml.merges", None)
 
-    def make(vocabulary: Vocabulary, unknown: int | None) -> BpeEncoder:
+    def make(vocabulary: Vocabulary, unknown: int | None) -> Encoder:
+        from emel.text.tokenizer_bpe import BpeEncoder  # noqa: PLC0415 - one family is enough
+
         return BpeEncoder(vocabulary, merges, pre, unknown)
 
     spelling = native.SPELLING_SPACE_MARK if pre.marks_spaces else native.SPELLING_BYTE_LEVEL
@@ -77,7 +73,9 @@ def _read_spm(metadata: Metadata) -> Family:
     scores = metadata.get_floats("tokenizer.ggml.scores")
     add_space = metadata.get_bool("tokenizer.ggml.add_space_prefix", True)
 
-    def make(vocabulary: Vocabulary, unknown: int | None) -> SpmEncoder:
+    def make(vocabulary: Vocabulary, unknown: int | None) -> Encoder:
+        from emel.text.tokenizer_spm import SpmEncoder  # noqa: PLC0415 - one family is enough
+
         return SpmEncoder(vocabulary, scores, add_space=add_space, unknown=unknown)
 
     texts = {"bos": "<s>", "eos": "</s>"}
@@ -88,7 +86,9 @@ def _read_wordpiece(metadata: Metadata) -> Family:
     lowercase = metadata.get_bool("tokenizer.ggml.normalizer.lowercase", True)
     strip_accents = metadata.get_bool("tokenizer.ggml.normalizer.strip_accents", lowercase)
 
-    def make(vocabulary: Vocabulary, unknown: int | None) -> WordPieceEncoder:
+    def make(vocabulary: Vocabulary, unknown: int | None) -> Encoder:
+        from emel.text.tokenizer_wordpiece import WordPieceEncoder  # noqa: PLC0415 - one family is enough
+
         return WordPieceEncoder(vocabulary, lowercase=lowercase, strip_accents=strip_accents, unknown=unknown)
 
     texts = {"bos": "[CLS]", "sep": "[SEP]", "unknown": "[UNK]"}
@@ -101,7 +101,9 @@ def _read_unigram(metadata: Metadata) -> Family:
     add_space = metadata.get_bool("tokenizer.ggml.add_space_prefix", False)
     remove_extra = metadata.get_bool("tokenizer.ggml.remove_extra_whitespaces", False)
 
-    def make(vocabulary: Vocabulary, unknown: int | None) -> UnigramEncoder:
+    def make(vocabulary: Vocabulary, unknown: int | None) -> Encoder:
+        from emel.text.tokenizer_unigram import UnigramEncoder  # noqa: PLC0415 - one family is enough
+
         return UnigramEncoder(
             vocabulary,
             scores,
@@ -116,13 +118,17 @@ def _read_unigram(metadata: Metadata) -> Family:
 
 
 def _read_rwkv(_metadata: Metadata) -> Family:
+    from emel.text.tokenizer_rwkv import RwkvEncoder  # noqa: PLC0415 - one family is enough
+
     return Family(RwkvEncoder, native.SPELLING_ESCAPED)
 
 
 def _read_plamo2(metadata: Metadata) -> Family:
     scores = metadata.get_floats("tokenizer.ggml.scores")
 
-    def make(vocabulary: Vocabulary, _unknown: int | None) -> Plamo2Encoder:
+    def make(vocabulary: Vocabulary, _unknown: int | None) -> Encoder:
+        from emel.text.tokenizer_plamo2 import Plamo2Encoder  # noqa: PLC0415 - one family is enough
+
         return Plamo2Encoder(vocabulary, scores)
 
     texts = {"bos": "<|plamo:bos|>", "eos": "<|plamo:eos|>"}

@@ -33,10 +33,10 @@ def test_amounts_are_read_as_they_are_written(text: str | int, n_bytes: int) -> 
 
 
 def test_a_share_is_of_what_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emel.engine.budget.read_host_memory", lambda: HostMemory(1000, 800, 900, True))
+    monkeypatch.setattr("emel.kernel.host_memory.read_host_memory", lambda: HostMemory(1000, 800, 900, True))
     assert parse_memory("50%") == 400
     assert parse_memory("100 %") == 800
-    monkeypatch.setattr("emel.engine.budget.read_host_memory", lambda: HostMemory(None, None, None, False))
+    monkeypatch.setattr("emel.kernel.host_memory.read_host_memory", lambda: HostMemory(None, None, None, False))
     monkeypatch.setattr("emel.engine.budget.machine_bytes", lambda: 2000)
     assert parse_memory("12.5%") == 250
 
