@@ -24,6 +24,7 @@ DEFAULT_OPTIONS = {
     "overrides": {},
     "kv_type": None,
     "memory": None,
+    "lora": [],
     "speculation": "lookup",
 }
 FIGURES = "[5 prompt tokens at 20.0 tokens/s, 3 tokens at 8.0 tokens/s, first token after 0.250 s]\n"

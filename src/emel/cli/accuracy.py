@@ -56,6 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
             return 0
         from emel.accuracy.divergence import scored_logits
 
+        arguments.lora = []  # adapters are part of the model that is measured
         base = stack.enter_context(open_scored(arguments.base, arguments))
         _compare(arguments, model, chunks, lambda chunk: scored_logits(base, chunks.ids[chunk], chunks.first))
     return 0

@@ -60,6 +60,34 @@ def speculation(text: str) -> str | None:
     return None if text == "off" else text
 
 
+def scaled_adapter(text: str) -> tuple[str, float]:
+    """An argparse type: FILE:SCALE."""
+    path, colon, scale = text.rpartition(":")
+    if not (colon and path):
+        raise argparse.ArgumentTypeError(f"{text!r} has no scale: FILE:SCALE is wanted, such as adapter.gguf:0.5")
+    return path, number(-math.inf)(scale)
+
+
+def add_adapters(parser: argparse.ArgumentParser) -> None:
+    """`--lora` and `--lora-scaled`, both in the one list `lora`, in their order."""
+    group = parser.add_argument_group("adapters")
+    group.add_argument(
+        "--lora",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="merge this LoRA adapter (GGUF) into the weights; more than one may be given",
+    )
+    group.add_argument(
+        "--lora-scaled",
+        action="append",
+        type=scaled_adapter,
+        dest="lora",
+        metavar="FILE:SCALE",
+        help="the same, SCALE times as strong",
+    )
+
+
 def add_model(parser: argparse.ArgumentParser) -> None:
     """`-m`, `-hf` and `--offline`; read them with `chosen_model`."""
     group = parser.add_argument_group("model")
@@ -110,6 +138,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=TYPE:VALUE",
         help="metadata in place of the file's; types: int, float, bool, str; more than one may be given",
     )
+    add_adapters(parser)
 
 
 def chosen_model(arguments: argparse.Namespace) -> str | None:

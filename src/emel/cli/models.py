@@ -41,6 +41,7 @@ def open_model(model: str | None, arguments: argparse.Namespace, **options: Any)
         overrides=dict(arguments.override_kv),
         kv_type=arguments.kv_type,
         memory=arguments.memory,
+        lora=arguments.lora,
         **{"speculation": arguments.speculation, **options},
     )
 

@@ -127,6 +127,8 @@ def _loads(arguments: argparse.Namespace) -> dict[str, Callable[[], Model]]:
         "activations": arguments.activations,
         "overrides": dict(arguments.override_kv),
         "kv_type": arguments.kv_type,
+        "memory": arguments.memory,
+        "lora": arguments.lora,
         "speculation": arguments.speculation,
         **({} if arguments.parallel is None else {"n_lanes": arguments.parallel}),
     }

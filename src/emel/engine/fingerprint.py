@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from emel.gguf import GgufFile
 
 
-def fingerprint_of(file: GgufFile, activations: Activations) -> str:
+def fingerprint_of(file: GgufFile, activations: Activations, adapters: str = "") -> str:
     """`emel-1-0123456789ab`: of the file's short metadata, its size and its list of tensors; no weight is read.
 
-    With int8 activations it begins with `emel-1-int8-`.
+    With int8 activations it begins with `emel-1-int8-`. `adapters`: a digest of what was merged into the weights.
 
     Two files that tell the same of themselves have the same fingerprint: it names a model, it does not vouch for it.
     """
@@ -24,4 +24,5 @@ def fingerprint_of(file: GgufFile, activations: Activations) -> str:
             digest.update(f"{key}={value!r}\n".encode())
     for name, tensor in file.tensors.items():
         digest.update(f"{name} {tensor.type.name} {tensor.rows} {tensor.cols}\n".encode())
+    digest.update(adapters.encode())
     return f"emel-{numerics_version(activations)}-{digest.hexdigest()}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from emel.engine.arguments import checked_model, checked_whole
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from emel.engine.adapters import Lora
     from emel.engine.model import Model
     from emel.gguf import Scalar
     from emel.kernel.pool import LanePool
@@ -41,8 +43,9 @@ class Preload:
         n_ctx: int | None,
         n_threads: int | None,
         overrides: Mapping[str, Scalar] | None,
+        lora: Lora = (),
     ) -> None:
-        self._arguments = path, n_ctx, n_threads, overrides
+        self._load = partial(load_weights, path, n_ctx, n_threads, overrides, lora=lora)
         self._loaded: tuple[ThreadChoice, LanePool, LoadedModel] | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="emel-load")
@@ -50,7 +53,7 @@ class Preload:
 
     def _run(self) -> None:
         try:
-            self._loaded = load_weights(*self._arguments)
+            self._loaded = self._load()
         except BaseException as error:
             self._error = error
 
@@ -82,21 +85,26 @@ def load_weights(
     n_ctx: int | None,
     n_threads: int | None,
     overrides: Mapping[str, Scalar] | None,
+    *,
     budget: Callable[[ModelDescription], WeightBudget] | None = None,
+    lora: Lora = (),
 ) -> tuple[ThreadChoice, LanePool, LoadedModel]:
     """Lanes, and the model they read and packed. Errors: as those of `load`."""
+    from emel.engine.adapters import checked_adapters
     from emel.engine.failures import load_failures, request_failures
     from emel.kernel.pool import LanePool
     from emel.kernel.threads import choose_threads
     from emel.model.loader import load_model
 
+    adapters = checked_adapters(lora)
     with request_failures():
         threads = choose_threads(None if n_threads is None else checked_whole(n_threads, "n_threads"))
         pool = LanePool(threads.n_threads)
     try:
         with load_failures():
             wanted = DEFAULT_CONTEXT if n_ctx is None else n_ctx or None
-            return threads, pool, load_model(path, pool, n_ctx=wanted, overrides=overrides, budget=budget)
+            model = load_model(path, pool, n_ctx=wanted, overrides=overrides, budget=budget, adapters=adapters)
+            return threads, pool, model
     except BaseException:
         pool.close()
         raise
@@ -115,6 +123,7 @@ def load(
     kv_type: str | None = None,
     memory: int | str | None = None,
     speculation: str | None = DEFAULT_SPECULATION,
+    lora: Lora = (),
 ) -> Model:
     """Loads a GGUF: a path, a built-in name (fetched once), or hf:owner/repo[:quant].
 
@@ -126,7 +135,8 @@ def load(
     (None: as much as it needs): weights that do not fit are streamed from the file; activations: what values become
     before they meet a matrix, "int16" (None) or "int8", which reads prompts up to twice as fast, at the accuracy of
     other engines and with other bits (docs/decisions/0001-two-planes.md); speculation: "lookup" computes guesses
-    of what comes next along with what has come, where that is faster, and changes no bit (None: never). Errors:
+    of what comes next along with what has come, where that is faster, and changes no bit (None: never); lora:
+    adapters in GGUF, each a path or (path, scale), merged into the weights in their order. Errors:
     ModelNotFoundError, ModelFetchError, ModelLoadError (a ValueError), ModelReadError (an OSError), RequestError (a
     ValueError) for the arguments, MemoryError.
     """
@@ -136,7 +146,9 @@ def load(
     with contextlib.ExitStack() as stack:
         preload = None
         if memory is None:  # a budget is shared out before anything is loaded
-            preload = stack.enter_context(Preload(path, n_ctx=n_ctx, n_threads=n_threads, overrides=overrides))
+            preload = stack.enter_context(
+                Preload(path, n_ctx=n_ctx, n_threads=n_threads, overrides=overrides, lora=lora)
+            )
         from emel.engine.model import Model
 
         return Model(
@@ -151,5 +163,6 @@ def load(
             kv_type=kv_type,
             memory=memory,
             speculation=speculation,
+            lora=lora,
             preload=preload,
         )

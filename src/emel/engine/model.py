@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from emel.engine.adapters import Lora
     from emel.engine.asynchronous import AsyncStream
     from emel.engine.loading import Preload
     from emel.engine.request import Listener, Request
@@ -69,6 +70,7 @@ class Model:
         kv_type: str | None = None,
         memory: int | str | None = None,
         speculation: str | None = DEFAULT_SPECULATION,
+        lora: Lora = (),
         preload: Preload | None = None,
     ) -> None:
         self._session: Session | None = Session(
@@ -83,6 +85,7 @@ class Model:
             kv_type=kv_type,
             memory=memory,
             speculation=speculation,
+            lora=lora,
             preload=preload,
         )
         self._template: ChatTemplate | None = None
@@ -138,7 +141,8 @@ class Model:
     def fingerprint(self) -> str:
         """What decides the bits of an answer besides the request: the version of the arithmetic, and the model."""
         session = self._open()
-        return fingerprint_of(session.model.description.file, session.activations)
+        description = session.model.description
+        return fingerprint_of(description.file, session.activations, description.adapters)
 
     @property
     def chat_template(self) -> ChatTemplate:

@@ -40,7 +40,7 @@ def save_session(session: Session, path: str | os.PathLike[str], token_ids: list
     What is not in the memory yet is computed. RequestError, and no file is touched, when that or the writing fails.
     """
     memory = _memory_of(session)
-    origin = origin_of(session.model.description.file, session.activations)
+    origin = _origin(session)
 
     def save() -> None:
         with LoneSequence(session, token_ids) as lone:
@@ -58,7 +58,7 @@ def load_session(session: Session, path: str | os.PathLike[str]) -> list[int]:
     RequestError, and nothing changes, for a file that is damaged, or of another model, numerics version or kv_type.
     """
     memory = _memory_of(session)
-    origin = origin_of(session.model.description.file, session.activations)
+    origin = _origin(session)
 
     def load() -> list[int]:
         sequence, token_ids = restore_sequence(memory, path, origin)
@@ -73,12 +73,17 @@ def load_session(session: Session, path: str | os.PathLike[str]) -> list[int]:
         return session.between_steps(load, min(n_tokens, session.n_ctx))
 
 
-def origin_of(file: GgufFile, activations: Activations) -> Origin:
-    """What computes sessions with a model: its description, and three samples of each tensor.
+def _origin(session: Session) -> Origin:
+    description = session.model.description
+    return origin_of(description.file, session.activations, description.adapters)
+
+
+def origin_of(file: GgufFile, activations: Activations, adapters: str = "") -> Origin:
+    """What computes sessions with a model: its description, its adapters', and three samples of each tensor.
 
     So a model with other weights is another one even if it tells the same of itself, and no gigabytes are read.
     """
-    digest = blake2b(fingerprint_of(file, activations).encode(), digest_size=HASH_BYTES)
+    digest = blake2b(fingerprint_of(file, activations, adapters).encode(), digest_size=HASH_BYTES)
     for name in sorted(file.tensors):
         data = file.tensor_data(name)
         for begin in (0, len(data) // 2, max(len(data) - _SAMPLE, 0)):

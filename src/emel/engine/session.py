@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from emel.engine.loading import Preload
+    from emel.engine.adapters import Lora
     from emel.engine.request import Request
     from emel.gguf import Scalar
     from emel.kernel.pool import LanePool
@@ -80,6 +81,7 @@ class Session:
         kv_type: str | None = None,
         memory: int | str | None = None,
         speculation: str | None = DEFAULT_SPECULATION,
+        lora: Lora = (),
         preload: Preload | None = None,
     ) -> None:
         """preload: the same model with the same arguments, being loaded already."""
@@ -102,7 +104,8 @@ class Session:
         self.pool: LanePool
         self.model: LoadedModel
         if preload is None:
-            taken = load_weights(path, n_ctx, n_threads, overrides, shares.weights if shares else None)
+            budgeted = shares.weights if shares else None
+            taken = load_weights(path, n_ctx, n_threads, overrides, budget=budgeted, lora=lora)
         else:
             taken = preload.take()
         self.threads, self.pool, self.model = taken
