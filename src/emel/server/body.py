@@ -31,17 +31,12 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 async def read_shape(request: Request, shape: type[S]) -> S:
-    """The body as `shape`; ApiError 400 for what is no JSON or not of the shape, 408 and 413 as `read_json`."""
+    """The body as `shape`; ApiError 400 for what is no such thing, 408 for one that does not come, 413 for too much."""
     body = await _read(request)
     found = await asyncio.to_thread(_shaped, body, shape) if len(body) > _LONG else _shaped(body, shape)
     if unknown := found.unknown():
         _log.debug("%s: fields without meaning here: %.1000s", request.url.path, ", ".join(unknown))
     return found
-
-
-async def read_json(request: Request) -> Any:
-    """The body as JSON; ApiError 408 for one that does not come, 413 for too much of it, 400 for what is no JSON."""
-    return parse(await _read(request))
 
 
 def parse(body: bytes | bytearray) -> Any:

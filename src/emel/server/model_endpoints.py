@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
-from emel.server.body import read_json
-from emel.server.errors import ApiError, invalid
+from emel.server.body import read_shape
+from emel.server.errors import ApiError
 from emel.server.served import LoadState
+from emel.server.shapes import ModelName
 from emel.text.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -73,12 +74,9 @@ async def unload_model(request: Request) -> Response:
 
 
 async def _named(request: Request) -> ServedModel:
-    body = await read_json(request)
-    name = body.get("model") if isinstance(body, dict) else None
-    if not isinstance(name, str):
-        raise invalid("model must be the name of a served model", "model")
+    shape = await read_shape(request, ModelName)
     models: ServedModels = request.app.state.models
-    return models.find(name)
+    return models.find(shape.model)
 
 
 def _template(served: ServedModel) -> str | None:

@@ -136,3 +136,9 @@ class DetokenizeRequest(Shape):
 
 class ApplyTemplateRequest(ChatRequest):
     """POST /apply-template: a chat request of which only the prompt is wanted."""
+
+
+class ModelName(Shape):
+    """POST /models/load and /models/unload."""
+
+    model: str

@@ -7,8 +7,10 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy
+
+from emel.engine.arguments import checked_ids, checked_prompt, checked_request
 from emel.engine.results import Chunk, Completion, Timings
-from emel.errors import RequestError
 from emel.text.chat import ChatTemplate
 from emel.text.chat_templates import TEMPLATES
 from emel.text.lanes import WaveCounters
@@ -96,8 +98,8 @@ class FakeModel:
         self._count = itertools.count()
 
     def submit(self, prompt_ids: Sequence[int], listener: Listener, **options: Any) -> FakeRequest:
-        if options.get("temperature") == 101:
-            raise RequestError("temperature is 101: allowed are numbers from 0 to 100")
+        checked_prompt(prompt_ids, self.n_vocab, self.n_ctx)
+        checked_request(options, self.tokenizer)
         request = FakeRequest(list(prompt_ids), listener, options)
         self.requests.append(request)
         self.submitted.set()
@@ -118,8 +120,11 @@ class FakeModel:
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
+    def embed(self, texts: Sequence[Sequence[int]]) -> Any:
+        return numpy.ones((len(texts), self.d_model), numpy.float32)
+
     def detokenize(self, ids: Sequence[int]) -> str:
-        return self.tokenizer.decode(ids).decode("utf-8", "replace")
+        return self.tokenizer.decode(checked_ids(ids, self.n_vocab)).decode("utf-8", "replace")
 
     def close(self) -> None:
         self.is_closed = True

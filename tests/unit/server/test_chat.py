@@ -149,7 +149,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]},
         "messages[0].tool_calls[0].function.arguments is not valid JSON",
     ),
-    "temperature": ({**CHAT, "temperature": 101}, "temperature is 101: allowed are numbers from 0 to 100"),
+    "temperature": ({**CHAT, "temperature": 101}, "temperature is 101.0: allowed are numbers from 0.0 to 100.0"),
     "n": ({**CHAT, "n": 0}, "n: input should be greater than or equal to 1 (it is 0)"),
     "top_logprobs": ({**CHAT, "top_logprobs": 21}, "top_logprobs: input should be less than or equal to 20 (it is 21)"),
     "too long": ({"messages": [{"role": "user", "content": "x" * 5000}]}, "the context holds 4096: shorten it"),

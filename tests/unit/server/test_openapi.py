@@ -1,0 +1,53 @@
+"""The OpenAPI document, and requests that are made from it: none is answered with a failure of the server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import hypothesis
+import pytest
+import schemathesis
+from schemathesis.checks import not_a_server_error
+
+from emel.server.app import create_app
+from emel.server.grammar_check import CHECKER
+from emel.server.openapi import document
+from emel.server.served import ServedModels
+from emel.server.settings import Settings
+from unit.server.fake_model import FakeModel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STREAMS = ("/live", "/trace")  # they end with the server
+
+
+def app() -> Any:
+    return create_app(ServedModels({"fake": lambda: cast("Any", FakeModel("Hi", "!"))}), Settings())
+
+
+SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", app())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ended() -> Iterator[None]:
+    yield
+    CHECKER.close()
+
+
+@SCHEMA.exclude(path=list(STREAMS)).parametrize()
+@hypothesis.settings(max_examples=10, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+def test_no_request_is_answered_with_a_failure(case: schemathesis.Case) -> None:
+    case.call_and_validate(checks=[not_a_server_error])
+
+
+def test_every_route_is_in_the_document() -> None:
+    routes = {route.path.replace(":path", "") for route in app().routes}
+    twins = {"/chat/completions", "/completions", "/embeddings", "/models", "/v1/health", "/page/{name}"}
+    assert set(document()["paths"]) == routes - twins
+
+
+def test_fields_are_described() -> None:
+    properties = document()["components"]["schemas"]["ChatRequest"]["properties"]
+    assert "allowed: numbers from 0.0 to 100.0" in properties["temperature"]["description"]
+    assert set(document()["components"]["schemas"]["ChatRequest"]["required"]) == {"messages"}
