@@ -26,6 +26,7 @@ DEFAULT_OPTIONS = {
     "memory": None,
     "lora": [],
     "speculation": "lookup",
+    "draft": None,
 }
 FIGURES = "[5 prompt tokens at 20.0 tokens/s, 3 tokens at 8.0 tokens/s, first token after 0.250 s]\n"
 

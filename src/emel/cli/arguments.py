@@ -131,6 +131,12 @@ def add_session(parser: argparse.ArgumentParser) -> None:
         help="lookup (default): guess what repeats, where that is faster, with the same answers; off: never guess",
     )
     group.add_argument(
+        "-md",
+        "--draft-model",
+        metavar="MODEL",
+        help="a smaller model of the same vocabulary that guesses what comes next; the answers are the same",
+    )
+    group.add_argument(
         "--override-kv",
         type=metadata_override,
         action="append",

@@ -42,7 +42,7 @@ def open_model(model: str | None, arguments: argparse.Namespace, **options: Any)
         kv_type=arguments.kv_type,
         memory=arguments.memory,
         lora=arguments.lora,
-        **{"speculation": arguments.speculation, **options},
+        **{"speculation": arguments.speculation, "draft": arguments.draft_model, **options},
     )
 
 

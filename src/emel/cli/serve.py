@@ -130,6 +130,7 @@ def _loads(arguments: argparse.Namespace) -> dict[str, Callable[[], Model]]:
         "memory": arguments.memory,
         "lora": arguments.lora,
         "speculation": arguments.speculation,
+        "draft": None if arguments.draft_model is None else locate(arguments.draft_model, offline=arguments.offline),
         **({} if arguments.parallel is None else {"n_lanes": arguments.parallel}),
     }
     loads: dict[str, Callable[[], Model]] = {}

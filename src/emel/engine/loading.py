@@ -123,6 +123,7 @@ def load(
     kv_type: str | None = None,
     memory: int | str | None = None,
     speculation: str | None = DEFAULT_SPECULATION,
+    draft: str | os.PathLike[str] | None = None,
     lora: Lora = (),
 ) -> Model:
     """Loads a GGUF: a path, a built-in name (fetched once), or hf:owner/repo[:quant].
@@ -135,7 +136,8 @@ def load(
     (None: as much as it needs): weights that do not fit are streamed from the file; activations: what values become
     before they meet a matrix, "int16" (None) or "int8", which reads prompts up to twice as fast, at the accuracy of
     other engines and with other bits (docs/decisions/0001-two-planes.md); speculation: "lookup" computes guesses
-    of what comes next along with what has come, where that is faster, and changes no bit (None: never); lora:
+    of what comes next along with what has come, where that is faster, and changes no bit (None: never);
+    draft: a smaller model of the same vocabulary that guesses in its place, outside of any memory budget; lora:
     adapters in GGUF, each a path or (path, scale), merged into the weights in their order. Errors:
     ModelNotFoundError, ModelFetchError, ModelLoadError (a ValueError), ModelReadError (an OSError), RequestError (a
     ValueError) for the arguments, MemoryError.
@@ -163,6 +165,7 @@ def load(
             kv_type=kv_type,
             memory=memory,
             speculation=speculation,
+            draft=None if draft is None else resolve_model(checked_model(draft)),
             lora=lora,
             preload=preload,
         )

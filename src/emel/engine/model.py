@@ -70,6 +70,7 @@ class Model:
         kv_type: str | None = None,
         memory: int | str | None = None,
         speculation: str | None = DEFAULT_SPECULATION,
+        draft: str | os.PathLike[str] | None = None,
         lora: Lora = (),
         preload: Preload | None = None,
     ) -> None:
@@ -85,6 +86,7 @@ class Model:
             kv_type=kv_type,
             memory=memory,
             speculation=speculation,
+            draft=draft,
             lora=lora,
             preload=preload,
         )

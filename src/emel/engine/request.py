@@ -12,7 +12,6 @@ from emel.engine.transcript import digest_of
 from emel.text.generator import Cancel, GeneratorContext, GeneratorMachine, State
 from emel.text.renderer import Renderer
 from emel.text.sampler import Sampler
-from emel.text.speculation import Speculator
 from emel.text.waiting import rank_of
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ class Request:
             reuses_prefix=cache_prompt,
             wants_logprobs=params.logprobs is not None,
             digest=digest_of if digests else None,
-            speculator=Speculator() if speculate and session.speculation is not None else None,
+            speculator=session.new_speculator() if speculate else None,
             shown_controls=frozenset(
                 token for each in shown_controls if (token := tokenizer.vocabulary.find(each)) is not None
             ),
@@ -129,16 +128,18 @@ class Request:
         self._tell(listener.on_end, completion)
 
     def refuse(self, error: Exception) -> None:
-        """Tells the listener that it never came to the wave."""
+        """Tells the listener, and those of its followers, that it never came to the wave."""
         self._tell(self._listener.on_failure, error)
+        for each in self.followers:
+            each.refuse(error)
 
     # ---- inside
 
     def _tell(self, hear: Callable[[T], None], what: T) -> bool:
-        """Whether the listener took it; an exception of its goes where those of threads go."""
+        """Whether the listener took it; an exception of its, SystemExit too, goes where those of threads go."""
         try:
             hear(what)
-        except Exception as error:
+        except BaseException as error:
             threading.excepthook(
                 threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
             )

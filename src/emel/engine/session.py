@@ -25,7 +25,7 @@ from emel.kernel.features import Route, choose_route
 from emel.kernel.numerics import Activations, choose_activations
 from emel.memory.sequences import blocks_for
 from emel.text.lanes import WaveKey
-from emel.text.speculation import StepCosts
+from emel.text.speculation import LookupSpeculator, StepCosts
 from emel.text.tokenizer import Tokenizer, load_tokenizer
 from emel.text.wavefront import MakeRoom, Shut, Step, Submit, WaveContext, WavefrontMachine, Withdraw
 
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
-    from emel.engine.loading import Preload
     from emel.engine.adapters import Lora
+    from emel.engine.drafter import Drafter
+    from emel.engine.loading import Preload
     from emel.engine.request import Request
     from emel.gguf import Scalar
     from emel.kernel.pool import LanePool
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from emel.memory.kv import KvCache
     from emel.model.loader import LoadedModel
     from emel.tensor.types import TensorType
+    from emel.text.speculation import Speculator
 
 T = TypeVar("T")
 
@@ -81,6 +83,7 @@ class Session:
         kv_type: str | None = None,
         memory: int | str | None = None,
         speculation: str | None = DEFAULT_SPECULATION,
+        draft: str | os.PathLike[str] | None = None,
         lora: Lora = (),
         preload: Preload | None = None,
     ) -> None:
@@ -109,13 +112,15 @@ class Session:
         else:
             taken = preload.take()
         self.threads, self.pool, self.model = taken
-        self._opened: list[LanePool | LoadedModel | KvCache | HybridCache | Batch | ReservedGraph | Embedders] = [
-            self.pool,
-            self.model,
-        ]
+        self._opened: list[
+            LanePool | LoadedModel | KvCache | HybridCache | Batch | ReservedGraph | Embedders | Drafter
+        ] = [self.pool, self.model]
+        self.drafter: Drafter | None = None
         try:
             with load_failures():
                 self._build(n_ctx, n_rows, prefix_bytes, cache_type, LARGEST if shares is None else shares.sizes)
+                if draft is not None:
+                    self._open_drafter(draft)
         except BaseException:
             self._give_back()
             raise
@@ -162,6 +167,16 @@ class Session:
         self._opened.append(self.embedders)
         self.tokenizer: Tokenizer = load_tokenizer(self.model.metadata, self.n_vocab)
 
+    def _open_drafter(self, path: str | os.PathLike[str]) -> None:
+        from emel.engine.drafter import Drafter
+
+        if self.memory.has_state:
+            raise RequestError(
+                "this model has a recurrent state, which cannot take guesses back: load it without draft"
+            )
+        self.drafter = Drafter(self, path)
+        self._opened.append(self.drafter)
+
     @property
     def is_streaming(self) -> bool:
         """Whether every step reads weights from the file: then the more tokens it has, the better."""
@@ -187,7 +202,7 @@ class Session:
                 n_budget=self.batch.capacity.max_tokens,
                 # Where a step reads weights, a longer one costs little more, and fewer are needed.
                 n_mixed=self.chunk if self.is_streaming else min(MIXED_CHUNK, self.chunk),
-                costs=None if self.speculation is None else StepCosts(),
+                costs=None if self.speculation is None and self.drafter is None else StepCosts(),
             )
         )
 
@@ -196,6 +211,12 @@ class Session:
     def next_arrival(self) -> int:
         """The number of a new request."""
         return next(self._arrivals)
+
+    def new_speculator(self) -> Speculator | None:
+        """What guesses for a new request, if anything does."""
+        if self.drafter is not None:
+            return self.drafter.speculator()
+        return LookupSpeculator() if self.speculation is not None else None
 
     def submit(self, request: Request) -> None:
         """Has a request, and those that follow it, wait for lanes; returns at once. RequestError when closed."""
@@ -273,7 +294,7 @@ class Session:
         wave = self.wave
         try:
             wave.dispatch(_STEP)
-        except Exception as error:  # a step broke off where it never should: what it left behind cannot be trusted
+        except BaseException as error:  # a step broke off where it never should: its remains cannot be trusted
             self._mailbox.is_closed = True
             wave.dispatch(Shut(as_request_error(error)))
             raise

@@ -257,6 +257,8 @@ def close(context: GeneratorContext, _event: object) -> None:
     """Gives the sequence back; nothing more is shown."""
     if context.sequence is not None:
         sequence, context.sequence = context.sequence, None
+        if context.speculator is not None:
+            context.speculator.close()
         context.memory.close_sequence(sequence)
 
 

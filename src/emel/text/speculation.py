@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from emel.text.speculation_lookup import MAX_MATCH, Lookup, continued
 
@@ -36,8 +36,28 @@ _LEARNING = 0.1  # weight of the latest guess in a rate
 _FIRST_RATES = (0.0, 0.0, 0.4, 0.65, 0.8, 0.95)
 
 
-class Speculator:
-    """The guesses of one request, and how often they come true."""
+class Speculator(Protocol):
+    """The guesses of one request. `follow` what was chosen before asking for anything."""
+
+    @property
+    def guess_seconds(self) -> float:
+        """What a guess costs before it is computed along."""
+
+    def follow(self, ids: Sequence[int]) -> None:
+        """Takes in what is new in `ids`, which only ever grow."""
+
+    def chances(self, n: int) -> list[float]:
+        """How likely the first 1, 2 .. n guesses are to come true, all of them; falling, cut off where hopeless."""
+
+    def draft(self, ids: Sequence[int], n: int) -> list[int]:
+        """The n tokens that are guessed to come next; fewer when it cannot. n is at most as many as `chances` gave."""
+
+    def close(self) -> None:
+        """The request is over, or gave its memory back; it may go on later."""
+
+
+class LookupSpeculator:
+    """Guesses by prompt lookup, and how often they come true."""
 
     __slots__ = ("_length", "_lookup", "_n_seen", "_place", "_rates", "draft_limit")
 
@@ -47,6 +67,11 @@ class Speculator:
         self._rates = list(_FIRST_RATES)
         self._n_seen = 0
         self._place, self._length = -1, 0  # of the token that is guessed to come next
+
+    @property
+    def guess_seconds(self) -> float:
+        """Next to nothing."""
+        return 0.0
 
     def follow(self, ids: Sequence[int]) -> None:
         """Takes in what is new in `ids`, and whether it was as guessed. Nothing was guessed before the first call."""
@@ -86,6 +111,9 @@ class Speculator:
     def draft(self, ids: Sequence[int], n: int) -> list[int]:
         """The n tokens that are guessed to come next."""
         return continued(ids, self._place, n)
+
+    def close(self) -> None:
+        """There is nothing to give back."""
 
 
 class StepCosts:
@@ -130,8 +158,13 @@ class StepCosts:
         return costs
 
 
-def share_rows(chances: Sequence[Sequence[float]], n_most: int, costs: StepCosts) -> list[int]:
-    """How many guesses each of the lanes of a step gets, `n_most` in all: what gives the most tokens in a second."""
+def share_rows(
+    chances: Sequence[Sequence[float]], n_most: int, costs: StepCosts, guess_seconds: float = 0.0
+) -> list[int]:
+    """How many guesses each of the lanes of a step gets, `n_most` in all: what gives the most tokens in a second.
+
+    A guess costs `guess_seconds`, and a row.
+    """
     n_lanes = len(chances)
     ranked = sorted(((chance, lane) for lane, each in enumerate(chances) for chance in each), reverse=True)[:n_most]
     shares = [0] * n_lanes
@@ -143,8 +176,9 @@ def share_rows(chances: Sequence[Sequence[float]], n_most: int, costs: StepCosts
     n_tokens, best, n_best = float(n_lanes), MIN_GAIN * n_lanes / table[0], 0
     for n, ((chance, _), cost) in enumerate(zip(ranked, table[1:], strict=False), 1):
         n_tokens += chance
-        if n_tokens / cost > best:
-            best, n_best = n_tokens / cost, n
+        rate = n_tokens / (cost + n * guess_seconds)
+        if rate > best:
+            best, n_best = rate, n
     for _, lane in ranked[:n_best]:
         shares[lane] += 1
     return shares

@@ -22,13 +22,14 @@ def plan_drafts(context: WaveContext) -> None:
         _chances(lane.context, n_most) if lane.state is State.DECODING and lane.context.speculator is not None else []
         for lane in lanes
     ]
-    for index, n in enumerate(share_rows(chances, n_most, context.costs)):
-        generator = lanes[index].context
-        if n:
-            assert generator.speculator is not None
-            generator.draft = generator.speculator.draft(generator.ids, n)
+    speculators = [lane.context.speculator for lane in lanes]
+    guess_seconds = max((each.guess_seconds for each in speculators if each is not None), default=0.0)
+    for index, n in enumerate(share_rows(chances, n_most, context.costs, guess_seconds)):
+        generator, speculator = lanes[index].context, speculators[index]
+        if n and speculator is not None:
+            generator.draft = speculator.draft(generator.ids, n)
             sequence, n_step = context.additions[index]
-            context.additions[index] = sequence, n_step + n
+            context.additions[index] = sequence, n_step + len(generator.draft)
 
 
 def drop_drafts(context: WaveContext, _event: Step) -> None:

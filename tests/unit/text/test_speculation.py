@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from emel.text.speculation import MAX_DRAFT, MIN_CHANCE, MIN_GAIN, Speculator, StepCosts, share_rows
+from emel.text.speculation import MAX_DRAFT, MIN_CHANCE, MIN_GAIN, LookupSpeculator, StepCosts, share_rows
 
 PERIOD = [5, 6, 7, 8, 9]
 
 
-def followed(ids: list[int], n_prompt: int) -> Speculator:
+def followed(ids: list[int], n_prompt: int) -> LookupSpeculator:
     """A speculator that saw the tokens behind the prompt one by one."""
-    speculator = Speculator()
+    speculator = LookupSpeculator()
     for n in range(n_prompt, len(ids) + 1):
         speculator.follow(ids[:n])
     return speculator
@@ -27,7 +27,7 @@ def test_speculator_guesses_what_came_the_last_time() -> None:
 
 def test_speculator_has_no_chances_where_nothing_repeats() -> None:
     assert followed(list(range(30)), 10).chances(8) == []
-    assert Speculator().chances(8) == []
+    assert LookupSpeculator().chances(8) == []
 
 
 def test_speculator_is_surer_the_longer_the_match_and_the_more_came_true() -> None:
@@ -56,7 +56,7 @@ def test_speculator_gives_up_when_guesses_are_wrong_and_tries_again_when_they_wo
 
 def test_speculator_learns_the_same_of_drafts_as_of_tokens_one_by_one() -> None:
     ids = PERIOD * 12
-    one_by_one, by_steps = followed(ids, 25), Speculator()
+    one_by_one, by_steps = followed(ids, 25), LookupSpeculator()
     for n in (25, 26, 32, 33, 50, 60):
         by_steps.follow(ids[:n])
     assert by_steps.chances(MAX_DRAFT) == one_by_one.chances(MAX_DRAFT)

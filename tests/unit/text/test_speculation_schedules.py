@@ -29,6 +29,12 @@ class Oracle:
     def __init__(self, random: Random, errors: float, shift: int) -> None:
         self._random, self._errors, self._shift = random, errors, shift
 
+        self.guess_seconds = 0.0
+        self.n_closed = 0
+
+    def close(self) -> None:
+        self.n_closed += 1
+
     def follow(self, ids: Sequence[int]) -> None:
         """Knows everything already."""
 
