@@ -1,0 +1,93 @@
+"""Faults of the machine below: what clients are told, and that the server goes on."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING, Any
+
+import gguf
+import pytest
+from starlette.testclient import TestClient
+
+from emel.engine.model import Model
+from emel.server.app import create_app
+from emel.server.served import ServedModels
+from emel.server.settings import Settings
+from model.tiny_llama import Geometry, write_tiny_llama
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+PATH = "/v1/completions"
+BODY: dict[str, Any] = {"prompt": "a", "max_tokens": 3, "temperature": 0, "ignore_eos": True}
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.gguf"
+    write_tiny_llama(path, Geometry(n_layers=1, d_model=64, n_heads=2, n_kv_heads=1, d_ff=64, n_ctx=512), "Q8_0")
+    return path
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., TestClient]]:
+    opened: list[TestClient] = []
+
+    def start(path: Path) -> TestClient:
+        models = ServedModels({"tiny": lambda: Model(path, n_threads=1)})
+        client = TestClient(create_app(models, Settings()), raise_server_exceptions=False)
+        client.__enter__()
+        opened.append(client)
+        while not models.is_ready:
+            client.get("/health")
+        return client
+
+    yield start
+    for each in opened:
+        each.__exit__(None, None, None)
+
+
+def break_tensor(path: Path, name: str) -> None:
+    """Puts a NaN into a tensor of float32."""
+    [offset] = [each.data_offset for each in gguf.GGUFReader(path).tensors if each.name == name]
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(struct.pack("<f", float("nan")))
+
+
+def test_a_damaged_model_is_500_for_each_request_and_the_server_goes_on(
+    serve: Callable[..., TestClient], tiny: Path
+) -> None:
+    break_tensor(tiny, "blk.0.ffn_norm.weight")
+    client = serve(tiny)
+    for _ in range(2):
+        response = client.post(PATH, json=BODY)
+        assert response.status_code == 500
+        error = response.json()["error"]
+        assert error["type"] == "server_error"
+        assert "the logits are not finite (NaN or infinity)" in error["message"]
+        assert "layer 0" in error["message"]
+    *_, last, end = client.post(PATH, json={**BODY, "stream": True}).text.split("\n\n")
+    assert end == ""
+    assert "not finite" in json.loads(last.removeprefix("data: "))["error"]["message"]
+    assert client.get("/health").status_code == 200
+
+
+def test_a_model_whose_file_is_removed_answers_until_it_is_unloaded(
+    serve: Callable[..., TestClient], tiny: Path
+) -> None:
+    client = serve(tiny)
+    before = client.post(PATH, json=BODY).json()["choices"]
+    tiny.unlink()
+    assert client.post(PATH, json=BODY).json()["choices"] == before
+    assert client.post("/models/unload", json={"model": "tiny"}).status_code == 200
+    for _ in range(2):
+        response = client.post(PATH, json=BODY)
+        assert response.status_code == 503
+        assert "could not be loaded" in response.json()["error"]["message"]
+        assert "tiny.gguf" in response.json()["error"]["message"]
+    write_tiny_llama(tiny, Geometry(n_layers=1, d_model=64, n_heads=2, n_kv_heads=1, d_ff=64, n_ctx=512), "Q8_0")
+    assert client.post("/models/load", json={"model": "tiny"}).status_code == 200
+    assert client.post(PATH, json=BODY).json()["choices"] == before
