@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from emel.kernel.streaming import StreamedWeights
 from emel.model.errors import ModelError
 from emel.model.loader import ModelDescription, load_model
 from emel.model.residency import WeightBudget
 from model.conformance import MAX_TOKENS, Runner
 from model.every_model import EVERY_MODEL
+from model.tiny_experts import EXPERT_MODELS, N_USED
 from model.tiny_models import write_tiny_model
 
 if TYPE_CHECKING:
@@ -87,6 +89,32 @@ def test_slots_and_budgets_change_no_bit(n_slots: int, extra: int, tmp_path: Pat
         assert residency.layout.n_slots == n_slots
         assert residency.n_bytes <= streamed.n_bytes
         assert np.array_equal(run(runner)[0], logits)
+
+
+@pytest.mark.parametrize("name", [*EXPERT_MODELS, "lfm2moe"])
+def test_a_step_reads_the_chosen_experts_that_are_not_there(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    write_tiny_model(path, EVERY_MODEL[name](), "Q8_0")
+    with Runner(path) as runner:
+        logits, step = run(runner)
+    streamed = StreamedRunner(path, 0, None)
+    streamed.n_bytes += 500_000  # for a few experts more than one layer has
+    with streamed.open() as runner:
+        weights, residency = runner.model.weights, runner.model.residency
+        assert isinstance(weights, StreamedWeights)
+        assert weights.experts is not None
+        assert residency is not None
+        assert residency.n_bytes <= streamed.n_bytes
+        found, found_step = run(runner)
+        assert np.array_equal(found, logits)
+        assert all(np.array_equal(a, b) for a, b in zip(found_step, step, strict=True))
+        sequence = runner.cache.open()
+        for at in range(4):
+            before, there = weights.experts.n_reads, weights.experts.present
+            runner.step([(sequence, [3 * at])])
+            read = weights.experts.n_reads - before
+            assert len(weights.experts.present - there) <= read <= N_USED * len(residency.experts)
+        runner.cache.close_sequence(sequence)
 
 
 def test_a_budget_that_fits_everything_streams_nothing(tmp_path: Path) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 from emel._native import LIBRARY, abi, check
 from emel.graph.errors import GraphError
 from emel.graph.stages import StagedSource, Stages
 from emel.kernel.buffers import Memory
+from emel.kernel.sizes import routing_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
     from typing import Self
 
     from emel.graph.assembler import Assembly
     from emel.graph.batch import Batch
+    from emel.graph.mixtures import Mixture
     from emel.kernel.packing import Location
     from emel.kernel.pool import LanePool
 
@@ -122,6 +126,19 @@ class Plan:
     def rebase(self, index: int, address: int, n_bytes: int) -> None:
         """Points weight `index` at other bytes of the same type and shape, between runs."""
         check(LIBRARY.emel_plan_rebase(self.handle, index, address, n_bytes))
+
+    def rows_of_experts(self, mixture: Mixture, batch: Batch) -> Sequence[int]:
+        """How many rows of the batch go to each expert, once the router's segment ran."""
+        n_experts, capacity = mixture.n_experts, self.assembly.capacity
+        if self._arena is None or (mixture.is_for_outputs and not batch.n_outputs):
+            return [0] * n_experts
+        n_rows = capacity.max_outputs if mixture.is_for_outputs else capacity.max_tokens
+        # A routing ends with the first row of each expert, and the end of the last one.
+        end = self.assembly.placement.offsets[mixture.routing.index]
+        end += routing_bytes(n_rows, mixture.n_used, n_experts)
+        n_bytes = 4 * (n_experts + 1)
+        with self._arena.view("i", end - n_bytes, n_bytes) as begins:
+            return [after - begin for begin, after in pairwise(begins.tolist())]
 
     def close(self) -> None:
         """Destroys the plan and gives the arena back; harmless when repeated."""

@@ -58,6 +58,16 @@ def open_regular(platform: Platform, path: str) -> OpenedFile:
         raise
 
 
+def open_past_cache(platform: Platform, path: str, opened: OpenedFile) -> OpenedFile | None:
+    """The same file for reads past the page cache, `opened` is closed then; None where the system has no such reads."""
+    try:
+        descriptor = platform.open_direct(path)
+    except OSError:
+        return None
+    close_quietly(platform, opened.descriptor)
+    return OpenedFile(descriptor, opened.n_bytes)
+
+
 def _checked_size(platform: Platform, path: str, descriptor: int) -> int:
     try:
         status = platform.status(descriptor)

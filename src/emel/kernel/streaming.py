@@ -17,9 +17,10 @@ from emel.tensor.window import Acquire, Bind, Unbind, WindowContext, WindowMachi
 from emel.tensor.window_layout import WindowError, WindowLayout, places
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from emel.kernel.packing import PackedWeights
+    from emel.kernel.sparse_experts import SparseExperts
     from emel.kernel.sparse_rows import SparseRows
 
 
@@ -38,13 +39,14 @@ class Traffic(NamedTuple):
     """What a window did so far."""
 
     n_bytes: int  # of the file
-    n_loads: int
-    n_waits: int  # acquires that did not find their unit there
+    n_loads: int  # of units and of experts
+    n_waits: int  # acquires that did not find their unit there, or one of their experts
     n_repeats: int
 
 
 class StreamedWeights:
-    """Owns the resident weights, the window with its slots, and the embedding that is read by rows, if any.
+    """Owns the resident weights, the window with its slots, the embedding that is read by rows and the experts that
+    are read when they were chosen, if any.
 
     SourceError or WindowError when the window cannot be bound; nothing stays open then. One thread at a time.
     """
@@ -54,12 +56,14 @@ class StreamedWeights:
         resident: PackedWeights,
         streaming: Streaming,
         rows: SparseRows | None = None,
+        experts: SparseExperts | None = None,
         *,
         platform: Platform = SYSTEM,
         calls: LaneCalls | None = None,
     ) -> None:
         self.layout = streaming.layout
         self.rows = rows
+        self.experts = experts
         self._resident = resident
         self._arena = Memory(max(self.layout.arena_bytes, 1), is_huge=True)
         self._unit_of = {extent.name: unit for unit in self.layout.streamed for extent in self.layout.units[unit]}
@@ -92,6 +96,8 @@ class StreamedWeights:
             return self.locate_in_slot(unit, 0)[name]
         if self.rows is not None and name == self.rows.name:
             return self.rows.location
+        if self.experts is not None and (location := self.experts.locate(name)) is not None:
+            return location
         return self._resident.locate(name)
 
     def unit_of(self, name: str) -> int | None:
@@ -118,11 +124,24 @@ class StreamedWeights:
         if self.rows is not None:
             self.rows.ensure(tokens)
 
+    def experts_of(self, name: str) -> int | None:
+        """The group of experts a weight belongs to that are read when they were chosen; None for any other weight."""
+        return self.experts.group_of(name) if self.experts is not None else None
+
+    def ensure_experts(self, group: int, n_rows: Sequence[int]) -> None:
+        """Has the experts of a group in memory that rows go to; SourceError when the file failed twice."""
+        assert self.experts is not None
+        self.experts.ensure(group, n_rows)
+
     def traffic(self) -> Traffic:
         """What was read and waited for so far."""
         context = self.window.context
         n_bytes = context.lanes.totals().n_bytes if context.lanes is not None else 0
-        return Traffic(n_bytes, context.n_loads, context.n_waits, context.n_repeats)
+        n_loads, n_waits = context.n_loads, context.n_waits
+        if self.experts is not None:
+            n_bytes += self.experts.totals().n_bytes
+            n_loads, n_waits = n_loads + self.experts.n_reads, n_waits + self.experts.n_waits
+        return Traffic(n_bytes, n_loads, n_waits, context.n_repeats)
 
     def close(self) -> None:
         """Joins what is being read and gives everything back; harmless when repeated."""
@@ -132,6 +151,8 @@ class StreamedWeights:
         self._arena.close()
         if self.rows is not None:
             self.rows.close()
+        if self.experts is not None:
+            self.experts.close()
         self._resident.close()
 
     def __del__(self) -> None:

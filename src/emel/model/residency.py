@@ -2,7 +2,8 @@
 
 Plain vectors and matrices that several segments read always stay. The other matrices of a segment are a unit of the
 window. The output matrix stays, or is cut by rows into units of its own; an embedding that does not stay as the output
-is read by rows. Of these ways the one that reads the least for each pass is taken.
+is read by rows. Of these ways the one that reads the least for each pass is taken. Experts are no units: they are read
+when they were chosen, and get the memory that everything else leaves.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from emel.graph.mixtures import cut_behind_routers, mixtures_of
 from emel.graph.ops import Embed
 from emel.graph.pieces import ROW_GROUP, output_linear, pieces_of
 from emel.kernel.sizes import aligned, packed_bytes
+from emel.kernel.sparse_experts import ExpertGroup
 from emel.kernel.sparse_rows import cached_bytes
 from emel.tensor.window_layout import Extent, Unit, WindowError, WindowLayout, lay_out, smallest_budget
 
@@ -46,11 +49,13 @@ class Residency:
     piece_rows: int  # of the output matrix; 0: it is whole
     chunk_bytes: int
     n_bytes: int  # of memory, all of it
+    experts: tuple[ExpertGroup, ...] = ()  # that are read when they were chosen
+    experts_bytes: int = 0  # memory for them
 
     @property
     def is_resident(self) -> bool:
         """Whether nothing is streamed."""
-        return self.layout.is_resident and self.rows is None
+        return self.layout.is_resident and self.rows is None and not self.experts
 
 
 def plan_residency(
@@ -69,18 +74,22 @@ def plan_residency(
     everything = vector_bytes + sum(aligned(extent.packed_bytes) for extent in extents.values())
     if everything <= budget:
         return Residency(WindowLayout((), (), 0, 0), tuple(extents), None, 0, 0, 0, everything)
-    roles = _roles_of(graph)
+    graph = cut_behind_routers(graph)
+    roles, experts = _roles_of(graph), _experts_of(graph, extents, max_rows)
     if not roles.units:
         raise WindowError(f"{budget} bytes are too few for these weights: {everything} are the least")
     ways = [_way(roles, extents, piece_rows, max_rows) for piece_rows in (0, *_piece_rows(roles, extents))]
     smallest_chunk = chunk_for(0, extents.values())
+    n_readers = 2 if experts.groups else 1
     for chunk in (chunk_for(budget, extents.values()), smallest_chunk):
-        fixed = vector_bytes + 2 * chunk + _READER_BYTES
-        found = [each for way in ways if (each := _laid_out(way, budget - fixed, n_slots)) is not None]
+        fixed = vector_bytes + n_readers * (2 * chunk + _READER_BYTES)
+        left = budget - fixed - experts.least_bytes
+        found = [each for way in ways if (each := _laid_out(way, left, n_slots)) is not None]
         if found:
             way, layout = min(found, key=lambda each: each[1].streamed_file_bytes)
-            return _residency(way, layout, chunk, fixed)
-    fixed = vector_bytes + 2 * smallest_chunk + _READER_BYTES
+            n_bytes = fixed + way.n_bytes + layout.resident_bytes + layout.arena_bytes
+            return _residency(way, layout, chunk, experts, n_bytes=n_bytes, budget=budget)
+    fixed = vector_bytes + n_readers * (2 * smallest_chunk + _READER_BYTES) + experts.least_bytes
     least = min(everything, fixed + min(way.n_bytes + smallest_budget(way.units, n_slots) for way in ways))
     raise WindowError(f"{budget} bytes are too few for these weights: {least} are the least")
 
@@ -92,7 +101,10 @@ def _laid_out(way: _Way, budget: int, n_slots: int | None) -> tuple[_Way, Window
         return None
 
 
-def _residency(way: _Way, layout: WindowLayout, chunk: int, fixed: int) -> Residency:
+def _residency(
+    way: _Way, layout: WindowLayout, chunk: int, experts: _Experts, *, n_bytes: int, budget: int
+) -> Residency:
+    experts_bytes = min(budget - n_bytes, experts.most_bytes)
     return Residency(
         layout=layout,
         kept=(*way.kept, *(extent.name for index in layout.resident for extent in layout.units[index])),
@@ -100,7 +112,9 @@ def _residency(way: _Way, layout: WindowLayout, chunk: int, fixed: int) -> Resid
         rows_bytes=way.rows_bytes,
         piece_rows=way.piece_rows,
         chunk_bytes=chunk,
-        n_bytes=fixed + way.n_bytes + layout.resident_bytes + layout.arena_bytes,
+        n_bytes=n_bytes + experts_bytes,
+        experts=experts.groups,
+        experts_bytes=experts_bytes,
     )
 
 
@@ -142,6 +156,25 @@ class _Roles:
 
 
 @dataclass(frozen=True, slots=True)
+class _Experts:
+    """All mixtures, and the memory that one batch needs of it, and that all experts take."""
+
+    groups: tuple[ExpertGroup, ...]
+    least_bytes: int
+    most_bytes: int
+
+
+def _experts_of(graph: Graph, extents: Mapping[str, Extent], max_rows: int) -> _Experts:
+    groups: list[ExpertGroup] = []
+    least = 0
+    for mixture in mixtures_of(graph.operations):
+        group = ExpertGroup(mixture.n_experts, tuple(extents[weight.name] for weight in mixture.weights))
+        groups.append(group)
+        least = max(least, min(mixture.n_experts, mixture.n_used * max_rows) * group.expert_bytes)
+    return _Experts(tuple(groups), least, sum(group.n_experts * group.expert_bytes for group in groups))
+
+
+@dataclass(frozen=True, slots=True)
 class _Way:
     """One way to treat output matrix and embedding."""
 
@@ -179,6 +212,7 @@ def _piece_rows(roles: _Roles, extents: Mapping[str, Extent]) -> tuple[int, ...]
 
 def _roles_of(graph: Graph) -> _Roles:
     output = output_linear(graph)
+    experts = {weight.name for mixture in mixtures_of(graph.operations) for weight in mixture.weights}
     segments: dict[str, set[int]] = {}
     embedded: list[str] = []
     for operation in graph.operations:
@@ -187,7 +221,8 @@ def _roles_of(graph: Graph) -> _Roles:
             embedded += names
         elif operation is not output:
             for name in names:
-                segments.setdefault(name, set()).add(operation.segment)
+                if name not in experts:
+                    segments.setdefault(name, set()).add(operation.segment)
     output_name = output.parts[0].weight.name if output is not None else None
     shared = [name for name, where in segments.items() if len(where) > 1 or name in embedded or name == output_name]
     units: dict[int, list[str]] = {}

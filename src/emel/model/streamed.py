@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from emel.graph.mixtures import cut_behind_routers
 from emel.graph.pieces import cut_logits
 from emel.io.speed import measure_reads
 from emel.kernel.loading import load_packed
 from emel.kernel.packing import Vector
 from emel.kernel.sizes import aligned, packed_bytes
+from emel.kernel.sparse_experts import ExpertStreaming, SparseExperts
 from emel.kernel.sparse_rows import SparseRows
 from emel.kernel.streaming import StreamedWeights, Streaming
 from emel.model.errors import ModelError
@@ -65,7 +68,7 @@ def choose_residency(description: ModelDescription, budget: WeightBudget) -> Res
 
 def build_streamed(build: Callable[[], Graph], residency: Residency) -> Graph:
     """The graph as the residency needs it."""
-    graph = build()
+    graph = cut_behind_routers(build()) if residency.experts else build()
     return cut_logits(graph, residency.piece_rows) if residency.piece_rows else graph
 
 
@@ -89,12 +92,19 @@ def open_streamed(
         [*vectors, *derived],
         chunk_bytes=residency.chunk_bytes,
     )
-    try:
-        rows = None
+    is_direct = speeds.is_direct_faster
+    with ExitStack() as opened:
+        opened.callback(resident.close)
+        rows = experts = None
         if residency.rows is not None:
             rows = SparseRows(file.path, residency.rows, pool, cache_bytes=residency.rows_bytes)
-        streaming = Streaming(file.path, file.n_bytes, residency.layout, residency.chunk_bytes, speeds.is_direct_faster)
-        return StreamedWeights(resident, streaming, rows)
-    except BaseException:
-        resident.close()
-        raise
+            opened.callback(rows.close)
+        if residency.experts:
+            experts = SparseExperts(
+                ExpertStreaming(file.path, residency.experts, residency.experts_bytes, residency.chunk_bytes, is_direct)
+            )
+            opened.callback(experts.close)
+        streaming = Streaming(file.path, file.n_bytes, residency.layout, residency.chunk_bytes, is_direct)
+        weights = StreamedWeights(resident, streaming, rows, experts)
+        opened.pop_all()
+        return weights

@@ -13,11 +13,10 @@ only the thread that dispatches touches it.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
-from emel.io.descriptor import OpenedFile, close_quietly, open_regular
+from emel.io.descriptor import OpenedFile, close_quietly, open_past_cache, open_regular
 from emel.io.errors import SourceError
 from emel.io.lanes import LaneCalls, Part, ReadLanes, Request
 from emel.io.platform import SYSTEM, Platform
@@ -254,10 +253,9 @@ def open_file(context: WindowContext, event: Bind) -> None:
 
 def _open_direct(context: WindowContext, event: Bind) -> None:
     assert context.opened is not None
-    with suppress(OSError):  # without direct reads, through the page cache
-        descriptor = context.platform.open_direct(event.path)
-        close_quietly(context.platform, context.opened.descriptor)
-        context.opened, context.is_direct = OpenedFile(descriptor, event.file_bytes), True
+    direct = open_past_cache(context.platform, event.path, context.opened)
+    if direct is not None:
+        context.opened, context.is_direct = direct, True
 
 
 def start_lanes(context: WindowContext, event: Bind) -> None:
