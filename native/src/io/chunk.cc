@@ -113,8 +113,8 @@ Chunk cut_chunk(Request* request, uint64_t n_bytes) {
   return chunk;
 }
 
-bool read_chunk(const emel_reader& reader, const Request& request, const Chunk& chunk, uint8_t* staging,
-                emel_read_done* done) {
+bool read_chunk(const emel_reader& reader, const Request& request, const Chunk& chunk, const Ahead& ahead,
+                uint8_t* staging, emel_read_done* done) {
   // Direct reads need an aligned buffer; staging has room for the difference.
   staging += (kDirectAlignment - reinterpret_cast<uintptr_t>(staging) % kDirectAlignment) % kDirectAlignment;
   const uint64_t step = reader.desc.is_direct != 0 ? kDirectAlignment : 1;
@@ -123,7 +123,7 @@ bool read_chunk(const emel_reader& reader, const Request& request, const Chunk& 
   const uint64_t end = (needed_end + step - 1) / step * step;
   if (reader.desc.is_direct == 0) {
     // While this chunk is read, the kernel fetches what the lanes read next.
-    advise(reader, needed_end, kReadLanes * reader.desc.chunk_bytes, EMEL_READ_AHEAD);
+    for (uint32_t i = 0; i < ahead.n; ++i) advise(reader, ahead.offset[i], ahead.n_bytes[i], EMEL_READ_AHEAD);
   }
   const bool is_read = read_span(reader, begin, needed_end, end, staging, done);
   if (is_read) {

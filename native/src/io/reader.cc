@@ -57,12 +57,28 @@ void cancel_all(emel_reader* reader) {
   }
 }
 
+// The chunks that would be cut next, of as many requests as they take; nothing is cut.
+Ahead look_ahead(emel_reader* reader) {
+  Ahead ahead{};
+  Request* cut[kReadLanes];
+  Cursor before[kReadLanes];
+  while (ahead.n < kReadLanes && (cut[ahead.n] = next_request(reader)) != nullptr) {
+    before[ahead.n] = cut[ahead.n]->next;
+    const Chunk chunk = cut_chunk(cut[ahead.n], reader->desc.chunk_bytes);
+    ahead.offset[ahead.n] = chunk.offset;
+    ahead.n_bytes[ahead.n++] = chunk.n_bytes;
+  }
+  for (uint32_t i = ahead.n; i-- > 0;) cut[i]->next = before[i];
+  return ahead;
+}
+
 void run_chunk(emel_reader* reader, Request* request, uint8_t* staging) {
   const Chunk chunk = cut_chunk(request, reader->desc.chunk_bytes);
   ++request->n_reading;
+  const Ahead ahead = look_ahead(reader);
   pthread_mutex_unlock(&reader->mutex);
   emel_read_done done{};
-  const bool is_read = read_chunk(*reader, *request, chunk, staging, &done);
+  const bool is_read = read_chunk(*reader, *request, chunk, ahead, staging, &done);
   pthread_mutex_lock(&reader->mutex);
   --request->n_reading;
   if (is_read) {

@@ -52,12 +52,19 @@ struct Request {
   bool is_cut() const { return next.part == n_parts; }
 };
 
+// What lanes read next, in this order.
+struct Ahead {
+  uint64_t offset[kReadLanes];
+  uint64_t n_bytes[kReadLanes];
+  uint32_t n;
+};
+
 uint64_t part_row_bytes(const emel_read_part& part);
 // Cuts the next chunk of at most n_bytes off a request that is not cut yet.
 Chunk cut_chunk(Request* request, uint64_t n_bytes);
 // Reads a chunk into staging and packs it; false with done filled in when the file failed.
-bool read_chunk(const emel_reader& reader, const Request& request, const Chunk& chunk, uint8_t* staging,
-                emel_read_done* done);
+bool read_chunk(const emel_reader& reader, const Request& request, const Chunk& chunk, const Ahead& ahead,
+                uint8_t* staging, emel_read_done* done);
 
 }  // namespace emel
 

@@ -132,7 +132,26 @@ def test_lanes_advise_ahead_and_behind(file: LayeredFile) -> None:
     bench.lanes.submit(0, bench.requests[0])
     bench.wait(1)
     begin, end = file.units[0][0].offset, file.units[0][1].end
-    assert advice == [(end, 2 * CHUNK, True), (begin, end - begin, False)]
+    assert advice == [(begin, end - begin, False)]  # nothing more is wanted, so nothing is fetched
+    bench.close()
+
+
+def test_lanes_advise_what_is_wanted_next_wherever_it_lies(file: LayeredFile) -> None:
+    advice: list[tuple[int, int, bool]] = []
+    reads = GatedReads(file.path, 0)
+    bench = Bench(
+        file, LaneCalls(reads.read, advise=lambda _, offset, n, is_ahead: advice.append((offset, n, is_ahead)))
+    )
+    for ticket in (0, 5, 2, 4):
+        bench.lanes.submit(ticket, bench.requests[ticket])
+        if ticket in {0, 5}:  # a lane each is at them
+            assert reads.begun.acquire(timeout=10)
+    reads.gate.release(4)
+    bench.wait(4)
+    spans = {ticket: (file.units[ticket][0].offset, file.units[ticket][1].end) for ticket in (0, 5, 2, 4)}
+    ahead = {(offset, offset + n) for offset, n, is_ahead in advice if is_ahead}
+    assert spans[4] in ahead
+    assert ahead <= {spans[2], spans[4]}
     bench.close()
 
 
