@@ -157,7 +157,8 @@ class Request:
 
     def _completion(self, reason: str) -> Completion:
         context, first, submitted = self.generator.context, self._first_token_at, self._submitted_at
-        ended, admitted = self._ended_at, self._admitted_at or self._ended_at
+        ended = self._ended_at
+        admitted = min(self._admitted_at or ended, first or ended)  # n answers get their first token together
         timings = Timings(
             n_prompt_tokens=context.n_prompt,
             n_tokens=context.n_tokens,

@@ -83,6 +83,8 @@ def test_n_answers_are_those_of_their_seeds(model: emel.Model) -> None:
 def test_n_answers_share_the_prompt(model: emel.Model) -> None:
     before = model.wave.counters.n_read_tokens
     done = model.generate("0123456789" * 4, n=20, temperature=0, max_tokens=4)  # more than there are lanes
+    timings = [each.timings for each in done.choices]
+    assert min(min(t.queue_seconds, t.prefill_seconds, t.decode_seconds) for t in timings) >= 0
     assert len({each.token_ids for each in done.choices}) == 1
     assert model.wave.counters.n_read_tokens - before < 40 + 13 * 9
     assert model.generate("ab", n=4, max_tokens=0).choices[3].text == ""
@@ -92,5 +94,6 @@ def test_n_needs_as_many_listeners(model: emel.Model) -> None:
     with pytest.raises(RequestError, match="n is 2, and 1 listens") as caught:
         model.stream("a", n=2)
     assert caught.value.hint == "ask for n answers with generate or chat"
-    with pytest.raises(RequestError, match="n is 0"):
-        model.generate("a", n=0)
+    for n in (0, 257, 10**12):
+        with pytest.raises(RequestError, match=f"n is {n}: allowed are whole numbers from 1 to 256"):
+            model.generate("a", n=n)
