@@ -23,17 +23,18 @@ if TYPE_CHECKING:
 
 MAX_DRAFT = 31
 """Tokens of a draft."""
-MIN_GAIN = 1.05
+MIN_GAIN = 1.08
 """What drafts must promise, in tokens per second against a step without."""
 MIN_CHANCE = 0.05
 """A token less likely than that is no part of a draft."""
-_ROWS_OF_A_STEP = 3
+_ROWS_OF_A_STEP = 2
 """What a step costs without any rows, in rows, before more than one size was measured."""
 _FASTER, _SLOWER = 0.5, 0.1  # weight of the latest step in its cost
 _MEMORY = 500  # steps after which a cost counts as never measured: the context grew, the machine has other work
-_LEARNING = 0.1  # weight of the latest guess in a rate
+_LEARNING = 0.1  # weight of the latest guess in a rate, at least
 # By the bits of the match's length, 2-3, 4-7, 8-15, 16 and more: as found in chats with a small model.
-_FIRST_RATES = (0.0, 0.0, 0.4, 0.65, 0.8, 0.95)
+_FIRST_RATES = (0.0, 0.0, 0.35, 0.6, 0.8, 0.95)
+_FIRST_WEIGHT = 3  # guesses that a first rate counts as
 
 
 class Speculator(Protocol):
@@ -59,12 +60,13 @@ class Speculator(Protocol):
 class LookupSpeculator:
     """Guesses by prompt lookup, and how often they come true."""
 
-    __slots__ = ("_length", "_lookup", "_n_seen", "_place", "_rates", "draft_limit")
+    __slots__ = ("_length", "_lookup", "_n_judged", "_n_seen", "_place", "_rates", "draft_limit")
 
     def __init__(self, draft_limit: int = MAX_DRAFT) -> None:
         self.draft_limit = draft_limit
         self._lookup = Lookup()
         self._rates = list(_FIRST_RATES)
+        self._n_judged = [0] * len(_FIRST_RATES)
         self._n_seen = 0
         self._place, self._length = -1, 0  # of the token that is guessed to come next
 
@@ -75,17 +77,13 @@ class LookupSpeculator:
 
     def follow(self, ids: Sequence[int]) -> None:
         """Takes in what is new in `ids`, and whether it was as guessed. Nothing was guessed before the first call."""
-        place, length, rates = self._place, self._length, self._rates
+        place, length = self._place, self._length
         for at in range(self._n_seen, len(ids)) if self._n_seen else ():
             if place < 0:
                 break
-            kind = min(length, MAX_MATCH).bit_length()
-            if ids[place] == ids[at]:
-                rates[kind] += _LEARNING * (1 - rates[kind])
-                place, length = place + 1, length + 1
-            else:
-                rates[kind] -= _LEARNING * rates[kind]
-                place, length = -1, 0
+            is_right = ids[place] == ids[at]
+            self._learn(min(length, MAX_MATCH).bit_length(), is_right=is_right)
+            place, length = (place + 1, length + 1) if is_right else (-1, 0)
         self._n_seen = len(ids)
         self._lookup.extend(ids)
         if length < MAX_MATCH:
@@ -114,6 +112,12 @@ class LookupSpeculator:
 
     def close(self) -> None:
         """There is nothing to give back."""
+
+    def _learn(self, kind: int, *, is_right: bool) -> None:
+        """The first guesses weigh more: they are all that is known of this text."""
+        self._n_judged[kind] += 1
+        weight = max(_LEARNING, 1 / (_FIRST_WEIGHT + self._n_judged[kind]))
+        self._rates[kind] += weight * (is_right - self._rates[kind])
 
 
 class StepCosts:
