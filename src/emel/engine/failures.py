@@ -35,7 +35,7 @@ def request_failures() -> Iterator[None]:
         raise as_request_error(error) from error
 
 
-def as_request_error(error: Exception) -> EmelError:
+def as_request_error(error: BaseException) -> EmelError:
     """What a request ended with, as the API raises it; set the original as its cause."""
     if isinstance(error, EmelError):
         return error
@@ -43,4 +43,4 @@ def as_request_error(error: Exception) -> EmelError:
         return RequestError(
             f"not enough memory: {str(error) or 'the system has no more'}", hint="load with a smaller n_ctx"
         )
-    return RequestError(str(error))
+    return RequestError(str(error) or type(error).__name__)

@@ -10,6 +10,7 @@ from emel.engine.failures import request_failures
 from emel.engine.request import Request, random_seed
 from emel.engine.stream import Ending
 from emel.errors import RequestError
+from emel.text.sampling import MAX_ANSWERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +56,7 @@ def complete(session: Session, prompt_ids: Iterable[int], options: Mapping[str, 
     """The completion of a prompt, with all choices if several are asked for; waits, and cancels when interrupted."""
     session.check_may_wait()
     n = options.get("n", 1)
-    endings = [Ending() for _ in range(n if isinstance(n, int) and n > 1 else 1)]
+    endings = [Ending() for _ in range(n if isinstance(n, int) and 1 < n <= MAX_ANSWERS else 1)]  # others are refused
     requests = submit_all(session, prompt_ids, endings, options)
     try:
         first, *others = [ending.result() for ending in endings]

@@ -22,8 +22,10 @@ from emel.text.sampling_fields import (
     Tokens,
 )
 
-__all__ = ["STEPS", "SamplingError", "SamplingParams"]
+__all__ = ["MAX_ANSWERS", "STEPS", "SamplingError", "SamplingParams"]
 
+MAX_ANSWERS = 256
+"""To one prompt."""
 _MOST = 2**31 - 1
 _MAX_SEED = 2**64 - 1
 # Below it 1/temperature times a difference of logits means nothing any more, and float32 may read 0.
@@ -95,7 +97,7 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = _field((), Tokens(), "tokens that end the answer like the model's own")
     min_tokens: int = _whole(0, 0, _MOST, "", "no token may end the answer before so many")
     max_tokens: int | None = _whole_or_none(0, math.inf, "None is until the end", "most tokens to write")
-    n: int = _whole(1, 1, 256, "", "how many answers")
+    n: int = _whole(1, 1, MAX_ANSWERS, "", "how many answers")
     logprobs: int | None = _whole_or_none(
         0, 20, "None is off", "log probabilities of the token chosen and of so many likeliest"
     )

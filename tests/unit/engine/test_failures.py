@@ -38,5 +38,6 @@ def test_request_failures_are_of_the_api() -> None:
         raise own
     assert caught.value is own
     assert as_request_error(own) is own
+    assert str(as_request_error(SystemExit())) == "SystemExit"
     with pytest.raises(KeyError), request_failures():
         raise KeyError("a defect")

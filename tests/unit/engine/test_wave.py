@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import emel
+from emel.text.wavefront import State
 from unit.engine.conftest import N_CTX, n_open
 
 if TYPE_CHECKING:
@@ -189,13 +190,16 @@ def test_priority_overtakes(slow: SlowGraph, model: emel.Model) -> None:
         model.stream("a", priority=101)
 
 
-def test_listener_that_raises_cancels_its_request_alone(model: emel.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [ValueError("cannot listen"), SystemExit(1), KeyboardInterrupt()], ids=repr)
+def test_listener_that_raises_cancels_its_request_alone(
+    error: BaseException, model: emel.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", seen.append)
 
     class Bad(Recorder):
         def on_chunk(self, chunk: emel.Chunk) -> None:
-            raise ValueError("cannot listen")
+            raise error
 
     bad, good = Bad(), Recorder()
     model.submit([5, 6], bad, temperature=0)
@@ -205,7 +209,45 @@ def test_listener_that_raises_cancels_its_request_alone(model: emel.Model, monke
     assert bad.completion is not None
     assert bad.completion.finish_reason == "cancelled"
     assert tuple(good.tokens) == model.generate_ids([5, 6], temperature=0, max_tokens=9).token_ids
-    assert [each.exc_type for each in seen] == [ValueError]
+    assert [each.exc_type for each in seen] == [type(error)]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of order"), SystemExit(1)], ids=repr)
+def test_step_that_breaks_off_ends_every_request(
+    error: BaseException, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a step raises where none should: nobody waits for ever, and the model says that it is closed."""
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    with emel.load(tiny_path, n_threads=1) as model:
+        wave = model.engine.wave
+
+        errors = [error]
+
+        def break_off() -> float:
+            if wave.state is State.RESERVED and errors:
+                raise errors.pop()
+            return 0.0
+
+        wave.context.clock = break_off
+        for match in (r"\A(out of order|1)\Z", r"\Athis model is closed\Z"):
+            with pytest.raises(emel.RequestError, match=match):
+                model.generate("abc")
+
+
+def test_followers_of_a_request_that_comes_too_late_are_told(tiny_path: Path) -> None:
+    errors: list[str] = []
+
+    class Refused(Recorder):
+        def on_failure(self, error: Exception) -> None:
+            errors.append(str(error))
+
+    with emel.load(tiny_path, n_threads=1) as model:
+        engine = model.engine
+        monkey = pytest.MonkeyPatch()
+        monkey.setattr(engine, "check_open", model.close)  # between the check and the mailbox
+        model.submit_all([5, 6], [Refused() for _ in range(3)], temperature=1)
+        monkey.undo()
+    assert errors == ["this model is closed"] * 3
 
 
 def test_listener_cannot_wait_for_its_model(model: emel.Model) -> None:
