@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 import httpx2 as httpx
 import pytest
 import uvicorn
+from starlette.testclient import TestClient
 
 from emel.engine.model import Model
 from emel.server.app import create_app
 from emel.server.served import ServedModels
 from emel.server.settings import Settings
+from model.tiny_llama import Geometry, write_tiny_llama
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -56,3 +58,33 @@ def server(smollm2_path: Path) -> Iterator[Server]:
         finally:
             running.should_exit = True
             thread.join()
+
+
+GEOMETRY = Geometry(n_layers=1, d_model=64, n_heads=2, n_kv_heads=1, d_ff=64, n_ctx=512)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A model with random weights."""
+    path = tmp_path / "tiny.gguf"
+    write_tiny_llama(path, GEOMETRY, "Q8_0")
+    return path
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., TestClient]]:
+    """Serves a file from this process, without a socket."""
+    opened: list[TestClient] = []
+
+    def start(path: Path) -> TestClient:
+        models = ServedModels({"tiny": lambda: Model(path, n_threads=1)})
+        client = TestClient(create_app(models, Settings()), raise_server_exceptions=False)
+        client.__enter__()
+        opened.append(client)
+        while not models.is_ready:
+            client.get("/health")
+        return client
+
+    yield start
+    for each in opened:
+        each.__exit__(None, None, None)

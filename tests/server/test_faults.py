@@ -7,46 +7,18 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 import gguf
-import pytest
-from starlette.testclient import TestClient
 
-from emel.engine.model import Model
-from emel.server.app import create_app
-from emel.server.served import ServedModels
-from emel.server.settings import Settings
-from model.tiny_llama import Geometry, write_tiny_llama
+from model.tiny_llama import write_tiny_llama
+from server.conftest import GEOMETRY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
+
+    from starlette.testclient import TestClient
 
 PATH = "/v1/completions"
 BODY: dict[str, Any] = {"prompt": "a", "max_tokens": 3, "temperature": 0, "ignore_eos": True}
-
-
-@pytest.fixture
-def tiny(tmp_path: Path) -> Path:
-    path = tmp_path / "tiny.gguf"
-    write_tiny_llama(path, Geometry(n_layers=1, d_model=64, n_heads=2, n_kv_heads=1, d_ff=64, n_ctx=512), "Q8_0")
-    return path
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[..., TestClient]]:
-    opened: list[TestClient] = []
-
-    def start(path: Path) -> TestClient:
-        models = ServedModels({"tiny": lambda: Model(path, n_threads=1)})
-        client = TestClient(create_app(models, Settings()), raise_server_exceptions=False)
-        client.__enter__()
-        opened.append(client)
-        while not models.is_ready:
-            client.get("/health")
-        return client
-
-    yield start
-    for each in opened:
-        each.__exit__(None, None, None)
 
 
 def break_tensor(path: Path, name: str) -> None:
@@ -88,6 +60,6 @@ def test_a_model_whose_file_is_removed_answers_until_it_is_unloaded(
         assert response.status_code == 503
         assert "could not be loaded" in response.json()["error"]["message"]
         assert "tiny.gguf" in response.json()["error"]["message"]
-    write_tiny_llama(tiny, Geometry(n_layers=1, d_model=64, n_heads=2, n_kv_heads=1, d_ff=64, n_ctx=512), "Q8_0")
+    write_tiny_llama(tiny, GEOMETRY, "Q8_0")
     assert client.post("/models/load", json={"model": "tiny"}).status_code == 200
     assert client.post(PATH, json=BODY).json()["choices"] == before
