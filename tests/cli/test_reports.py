@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cli.process import Terminal, run_emel
+from model.every_model import EVERY_MODEL
+from model.tiny_models import write_tiny_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -147,6 +149,36 @@ def test_doctor_says_in_words_what_it_found(model: str, tmp_path: Path) -> None:
     heads = [line.split()[0] for line in outcome.out.splitlines() if line[0] != " "]
     assert heads == ["CPU", "kernels", "threads", "memory", "model"]
     assert "with a context of 2048 tokens: it fits" in outcome.out
+
+
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("mixture") / "mixture.gguf"
+    write_tiny_model(path, EVERY_MODEL["mixtral"](), "Q8_0")
+    return str(path)
+
+
+def test_inspect_says_what_would_be_streamed(mixture: str, tmp_path: Path) -> None:
+    outcome = run_emel("inspect", mixture, "--memory", "5.5MB", "-c", "256", folder=tmp_path)
+    assert (outcome.code, outcome.err) == (0, "")
+    words = outcome.out.split("within 5.5 MB")[1]
+    assert "a context of 256 tokens" in words
+    assert "each token reads" in words
+    within = json_of("inspect", mixture, "--memory", "5.5MB", "-c", "256", folder=tmp_path)["within"]
+    assert within["budget_bytes"] == 5_500_000
+    assert 0 < within["streamed_bytes_per_token"] < within["weights_bytes"]
+    refused = run_emel("inspect", mixture, "--memory", "2MB", folder=tmp_path)
+    assert (refused.code, refused.out) == (1, "")
+    assert "are too few" in refused.err
+
+
+def test_doctor_says_what_would_be_streamed(mixture: str, tmp_path: Path) -> None:
+    words = run_emel("doctor", mixture, "--memory", "1GiB", "--no-measure", folder=tmp_path).out
+    assert "with --memory 1073741824:" in words
+    assert "nothing is streamed" in words
+    report = json_of("doctor", mixture, "--memory", "2MB", "--no-measure", folder=tmp_path)
+    assert report["model"]["streamed"] is None
+    assert "are too few" in report["model"]["streamed_failure"]
 
 
 def test_doctor_obeys_the_forced_route_and_names_a_wrong_one(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_model, chosen_model, whole_number
+from emel.cli.inspect import forecast_lines
 from emel.cli.models import locate
 from emel.cli.terminal import UsageError, write_out
 from emel.errors import EmelError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from emel.cli.footprint import Footprint
+    from emel.engine.forecast import Forecast
     from emel.kernel.features import Route
     from emel.kernel.host_memory import HostMemory
     from emel.kernel.threads import ThreadChoice
@@ -56,6 +58,10 @@ class Prospect:
     decode_tokens_per_second_at_most: float | None
     """Memory bandwidth over the weights read for each token."""
     load_seconds_from_disk: float | None
+    streamed: Forecast | None
+    """Within the memory that was asked for, or within what is available when the model does not fit that."""
+    streamed_failure: str = ""
+    """Why there is none: too little memory even for streaming, or no model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Without MODEL: the default one, if it was fetched. Nothing is fetched. Takes about a second."
     parser.add_argument("words", nargs="?", metavar="MODEL", help="the model to judge")
     parser.add_argument("-t", "--threads", type=whole_number(1), metavar="N", help="measure with N threads")
+    parser.add_argument("--memory", metavar="AMOUNT", help="what the model may take, such as 2GiB or 50%%")
     parser.add_argument("--no-measure", action="store_true", help="skip the measurements")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     add_model(parser)
@@ -87,7 +94,12 @@ def run(arguments: argparse.Namespace) -> int:
     flagged = chosen_model(arguments)
     if flagged and arguments.words:
         raise UsageError(f"unexpected argument {arguments.words!r}: the model is given by a flag")
-    checkup = _check_up(_find_model(arguments.words or flagged), arguments.threads, measure=not arguments.no_measure)
+    checkup = _check_up(
+        _find_model(arguments.words or flagged),
+        arguments.threads,
+        arguments.memory,
+        measure=not arguments.no_measure,
+    )
     if arguments.json:
         import json
 
@@ -97,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check_up(path: Path | None, n_threads: int | None, *, measure: bool) -> Checkup:
+def _check_up(path: Path | None, n_threads: int | None, budget: str | None, *, measure: bool) -> Checkup:
     from emel.cli.host_speed import measure_disk_bandwidth, measure_memory_bandwidth
     from emel.kernel.features import available_routes, choose_route
     from emel.kernel.host_memory import read_host_memory
@@ -111,7 +123,7 @@ def _check_up(path: Path | None, n_threads: int | None, *, measure: bool) -> Che
     if measure:
         disk = measure_disk_bandwidth(path) if path else None
         speeds = Speeds(measure_memory_bandwidth(threads.n_threads), disk)
-    prospect = _judge(path, memory, speeds) if path else None
+    prospect = _judge(path, memory, speeds, budget) if path else None
     return Checkup(_look_at_cpu(), tuple(available_routes()), route, threads, memory, speeds, prospect)
 
 
@@ -133,13 +145,23 @@ def _find_model(model: str | None) -> Path | None:
     return builtin_path(default) if default else None
 
 
-def _judge(path: Path, memory: HostMemory, speeds: Speeds) -> Prospect:
+def _judge(path: Path, memory: HostMemory, speeds: Speeds, budget: str | None) -> Prospect:
     from emel.cli.footprint import estimate
+    from emel.engine.forecast import forecast
+    from emel.errors import ModelLoadError
     from emel.gguf import open_gguf
 
+    streamed, failure = None, ""
     with open_gguf(path) as file:
         footprint = estimate(file, [CONTEXT])
-    needed = (footprint.packed_bytes or footprint.file_bytes) + sum(footprint.kv_bytes.values())
+        needed = (footprint.packed_bytes or footprint.file_bytes) + sum(footprint.kv_bytes.values())
+        fits = None if memory.available is None else needed <= memory.available
+        limit = budget if budget is not None else memory.available if fits is False else None
+        if limit:
+            try:
+                streamed = forecast(file, limit, measure=speeds.memory is not None)
+            except ModelLoadError as error:
+                failure = str(error)
     decode = (
         speeds.memory / footprint.read_bytes_per_token if speeds.memory and footprint.read_bytes_per_token else None
     )
@@ -147,9 +169,11 @@ def _judge(path: Path, memory: HostMemory, speeds: Speeds) -> Prospect:
         path=str(path),
         footprint=footprint,
         needed_bytes=needed,
-        fits=None if memory.available is None else needed <= memory.available,
+        fits=fits,
         decode_tokens_per_second_at_most=decode,
         load_seconds_from_disk=footprint.file_bytes / speeds.disk if speeds.disk else None,
+        streamed=streamed,
+        streamed_failure=failure,
     )
 
 
@@ -183,6 +207,11 @@ def _prospect_lines(prospect: Prospect) -> list[str]:
         lines.append(f"            decode at most {speed:,.0f} tokens/s, the memory's speed over the weights' size")
     if prospect.load_seconds_from_disk:
         lines.append(f"            read from disk in {prospect.load_seconds_from_disk:.1f} s when it is not cached")
+    if prospect.streamed is not None:
+        lines.append(f"            with --memory {prospect.streamed.budget_bytes}:")
+        lines += [f"              {line}" for line in forecast_lines(prospect.streamed)]
+    elif prospect.streamed_failure:
+        lines.append(f"            cannot be streamed: {prospect.streamed_failure}")
     return lines
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
     from emel.cli.footprint import Footprint
+    from emel.engine.forecast import Forecast
     from emel.gguf import GgufFile
 
 SHOWN_ELEMENTS = 4
@@ -25,6 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="everything as one JSON object")
     parser.add_argument("--full", action="store_true", help="whole arrays and texts, however long")
     parser.add_argument("-c", "--ctx-size", type=whole_number(1), metavar="N", help="context of the memory estimate")
+    parser.add_argument("--memory", metavar="AMOUNT", help="what would be streamed, within 2GiB or 50%%")
     add_model(parser)
 
 
@@ -38,12 +40,31 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"unexpected argument {arguments.words!r}: the model is given by a flag")
     with open_gguf(locate(arguments.words or flagged, offline=arguments.offline)) as file:
         contexts = [arguments.ctx_size] if arguments.ctx_size else None
+        found = _forecast(file, arguments.memory, arguments.ctx_size) if arguments.memory else None
         write = _write_json if arguments.json else _write_tables
-        write(file, estimate(file, contexts), full=arguments.full)
+        write(file, estimate(file, contexts), found, full=arguments.full)
     return 0
 
 
-def _write_tables(file: GgufFile, footprint: Footprint, *, full: bool) -> None:
+def _forecast(file: GgufFile, memory: str, n_ctx: int | None) -> Forecast:
+    from emel.engine.forecast import forecast
+
+    return forecast(file, memory, n_ctx)
+
+
+def forecast_lines(found: Forecast) -> list[str]:
+    """What a budget makes of a model, in words."""
+    lines = [f"weights in memory {in_mb(found.weights_bytes).strip()}, a context of {found.n_ctx:,} tokens"]
+    if not found.streamed_bytes_per_token:
+        return [*lines, "nothing is streamed"]
+    line = f"each token reads {in_mb(found.streamed_bytes_per_token).strip()} of the file"
+    if found.read_bytes_per_second and found.tokens_per_second_at_most:
+        line += f", at {in_mb(found.read_bytes_per_second).strip()}/s: at most {found.tokens_per_second_at_most:,.2g}"
+        line += " tokens/s; requests at a time share what is read"
+    return [*lines, line]
+
+
+def _write_tables(file: GgufFile, footprint: Footprint, found: Forecast | None, *, full: bool) -> None:
     n_values = sum(tensor.rows * tensor.cols for tensor in file.tensors.values())
     lines = [f"{file.path}", f"GGUF version {file.version}, {len(file.tensors)} tensors, {n_values:,} values", ""]
     lines.append(f"metadata ({len(file.metadata)})")
@@ -65,10 +86,13 @@ def _write_tables(file: GgufFile, footprint: Footprint, *, full: bool) -> None:
         lines.append(f"  types not run yet     {', '.join(footprint.unsupported)}")
     for n_ctx, n_bytes in footprint.kv_bytes.items():
         lines.append(f"  context of {n_ctx:<9,}  {in_mb(n_bytes)}")
+    if found is not None:
+        lines += ["", f"within {in_mb(found.budget_bytes).strip()}"]
+        lines += [f"  {line}" for line in forecast_lines(found)]
     write_out("\n".join(lines) + "\n")
 
 
-def _write_json(file: GgufFile, footprint: Footprint, *, full: bool) -> None:
+def _write_json(file: GgufFile, footprint: Footprint, found: Forecast | None, *, full: bool) -> None:
     import dataclasses
     import json
 
@@ -91,6 +115,8 @@ def _write_json(file: GgufFile, footprint: Footprint, *, full: bool) -> None:
         ],
         "memory": dataclasses.asdict(footprint),
     }
+    if found is not None:
+        content["within"] = dataclasses.asdict(found) | {"tokens_per_second_at_most": found.tokens_per_second_at_most}
     write_out(json.dumps(content, indent=2) + "\n")
 
 

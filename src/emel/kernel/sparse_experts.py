@@ -35,9 +35,10 @@ _ATTEMPTS = 2  # at reading
 
 @dataclass(frozen=True, slots=True)
 class ExpertGroup:
-    """The matrices of one mixture, each with `n_experts` of the same shape, expert after expert."""
+    """The matrices of one mixture, each with `n_experts` of the same shape, expert after expert; `n_used` of a row."""
 
     n_experts: int
+    n_used: int
     extents: tuple[Extent, ...]
 
     @property

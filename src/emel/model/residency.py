@@ -168,7 +168,9 @@ def _experts_of(graph: Graph, extents: Mapping[str, Extent], max_rows: int) -> _
     groups: list[ExpertGroup] = []
     least = 0
     for mixture in mixtures_of(graph.operations):
-        group = ExpertGroup(mixture.n_experts, tuple(extents[weight.name] for weight in mixture.weights))
+        group = ExpertGroup(
+            mixture.n_experts, mixture.n_used, tuple(extents[weight.name] for weight in mixture.weights)
+        )
         groups.append(group)
         least = max(least, min(mixture.n_experts, mixture.n_used * max_rows) * group.expert_bytes)
     return _Experts(tuple(groups), least, sum(group.n_experts * group.expert_bytes for group in groups))

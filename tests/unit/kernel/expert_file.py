@@ -41,7 +41,7 @@ class ExpertFile:
                 extents.append(Extent(name, len(content), len(data), n_rows, cols, Q8, packed))
                 matrices.append(Matrix(name, Q8, n_rows, cols, data))
                 content += data
-            self.groups.append(ExpertGroup(N_EXPERTS, tuple(extents)))
+            self.groups.append(ExpertGroup(N_EXPERTS, 2, tuple(extents)))
         path.write_bytes(content)
         with LanePool(1) as pool:
             weights = pack(pool, matrices)
