@@ -131,6 +131,7 @@ class Request:
         """Tells the listener, and those of its followers, that it never came to the wave."""
         self._tell(self._listener.on_failure, error)
         for each in self.followers:
+            assert isinstance(each, Request)
             each.refuse(error)
 
     # ---- inside
