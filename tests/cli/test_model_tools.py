@@ -81,3 +81,13 @@ def test_quantize_names_the_types_there_are(folder: Path) -> None:
     assert outcome.code == 1
     assert outcome.err.startswith("emel: error: type 'Q9' is unknown: allowed are F32, F16, BF16, Q8_0")
     assert not (folder / "x.gguf").exists()
+
+
+def test_convert_says_what_a_directory_lacks(folder: Path) -> None:
+    outcome = run_emel("convert", str(folder), str(folder / "x.gguf"), folder=folder)
+    assert outcome.code == 1
+    assert outcome.err.startswith(
+        f"emel: error: '{folder}/config.json' is missing: a Hugging Face model directory has it"
+    )
+    there = run_emel("convert", str(folder), str(folder / "model.gguf"), folder=folder)
+    assert (there.code, there.err.splitlines()[0]) == (2, f"emel: error: {folder}/model.gguf exists: -f replaces it")

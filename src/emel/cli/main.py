@@ -29,6 +29,7 @@ COMMANDS = {
     "serve": "serve models over HTTP, for OpenAI's clients and for browsers",
     "perplexity": "how well a model predicts a text",
     "accuracy": "how far a model's logits are from another's, or from a reference's",
+    "convert": "write a model of a Hugging Face directory as a GGUF file",
     "quantize": "write a smaller copy of a model file",
     "verify": "compute a recorded request anew and compare every bit",
     "pull": "fetch a model once, and say where it is",

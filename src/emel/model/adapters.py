@@ -135,9 +135,7 @@ def _kept(info: TensorInfo) -> TensorInfo:
     return replace(info, type=type_, n_bytes=type_.n_bytes(info.rows, info.cols))
 
 
-def _row_in_file(
-    info: TensorInfo, tensors: Mapping[str, TensorInfo], added: Mapping[str, object]
-) -> tuple[str, int]:
+def _row_in_file(info: TensorInfo, tensors: Mapping[str, TensorInfo], added: Mapping[str, object]) -> tuple[str, int]:
     """The file's tensor that has an adapter and these rows, and the first of them; the tensor itself where none has."""
     for name in added:
         whole = tensors[name]

@@ -1,0 +1,105 @@
+"""A Hugging Face directory (config.json, safetensors, a tokenizer) as a GGUF file, tensor by tensor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emel.convert.errors import ConvertError
+from emel.convert.hf_files import read_json, read_tensors
+from emel.convert.hf_parameters import find_family, keys_of
+from emel.convert.hf_tensors import out_tensors
+from emel.convert.hf_vocabulary import add_vocabulary
+from emel.convert.mixes import MIXES, ModelShape, choose_types
+from emel.convert.quantizing import Progress, Summary
+from emel.convert.values import encode
+from emel.convert.writing import QUANTIZATION_VERSION, GgufOutput
+from emel.gguf import TensorInfo
+from emel.tensor.types import TensorType
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from emel.convert.hf_parameters import Config
+    from emel.convert.hf_tensors import OutTensor
+
+OUT_TYPES = ("f32", "f16", "bf16", "q8_0")
+
+
+def convert_directory(
+    folder: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    out_type: str = "f16",
+    *,
+    pre: str | None = None,
+    report: Callable[[Progress], None] | None = None,
+) -> Summary:
+    """Writes `target`, the model of a directory with its matrices in one of OUT_TYPES and the rest in float32.
+
+    `pre`: a pre-tokenizer by name (`tokenizer.ggml.pre`) where none is recognised. ConvertError for what is missing,
+    not supported or damaged.
+    """
+    if out_type not in OUT_TYPES:
+        raise ConvertError(f"type {out_type!r} is unknown: allowed are {', '.join(OUT_TYPES)}")
+    source, mix = Path(folder), MIXES[out_type.upper()]
+    config = read_json(source / "config.json")
+    family = find_family(config)
+    tensors = out_tensors(read_tensors(source), config, family)
+    shapes = {tensor.name: tensor.shape for tensor in tensors}
+    if "token_embd.weight" not in shapes:
+        raise ConvertError(f"{str(source)!r} has no embedding (model.embed_tokens.weight)")
+    infos = {name: TensorInfo(name, shape, TensorType.F32, 0, 0) for name, shape in shapes.items()}
+    types = choose_types(infos, mix, ModelShape(family.architecture, config["num_hidden_layers"], 0, is_grouped=False))
+    with GgufOutput(target, family.architecture) as output:
+        writer = output.writer
+        writer.add_name(source.resolve().name)
+        writer.add_file_type(mix.file_type)
+        writer.add_quantization_version(QUANTIZATION_VERSION)
+        n_vocab = shapes["token_embd.weight"][0]
+        writer.add_vocab_size(n_vocab)
+        for key, value in keys_of(config, family, _d_ff(config, shapes)).items():
+            _add(writer, f"{family.architecture}.{key}", value)
+        add_vocabulary(writer, source, n_vocab, pre=pre, adds_space=family.adds_space)
+        for tensor in tensors:
+            output.declare(tensor.name, tensor.shape, types[tensor.name])
+        output.begin()
+        for n_done, tensor in enumerate(tensors, 1):
+            type_ = types[tensor.name]
+            _write(output, tensor, type_)
+            if report is not None:
+                report(Progress(tensor.name, TensorType.F32, type_, n_done, len(tensors)))
+    n_values = sum(infos[name].n_values for name in shapes)
+    n_after = sum(types[name].n_bytes(info.rows, info.cols) for name, info in infos.items())
+    return Summary(4 * n_values, n_after, n_values)
+
+
+def _write(output: GgufOutput, tensor: OutTensor, type_: TensorType) -> None:
+    for load in tensor.pieces:
+        values = load()
+        output.add(encode(values.reshape(-1, values.shape[-1]), type_, tensor.name))
+    output.end_tensor()
+
+
+def _d_ff(config: Config, shapes: dict[str, tuple[int, ...]]) -> int:
+    """The width of the feed-forwards: that of the first one, since some configurations tell it in a roundabout way."""
+    dense, given = shapes.get("blk.0.ffn_down.weight"), config.get("intermediate_size")
+    if dense is not None:
+        return dense[-1]
+    if not isinstance(given, int):
+        raise ConvertError(f"config.json has intermediate_size {given!r}: a whole number is needed")
+    return given
+
+
+def _add(writer: Any, key: str, value: Any) -> None:
+    match value:
+        case bool():
+            writer.add_bool(key, value)
+        case int():
+            writer.add_uint32(key, value)
+        case float():
+            writer.add_float32(key, value)
+        case list():
+            writer.add_array(key, value)
+        case _:
+            writer.add_string(key, value)

@@ -1,0 +1,306 @@
+"""Directories of tiny models, one of each class: the converted file computes what its GGUF twin computes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import emel
+from emel.convert.converting import convert_directory
+from emel.convert.errors import ConvertError
+from emel.gguf import open_gguf
+from emel.tensor.types import TensorType
+from model.tiny_experts import (
+    tiny_granitemoe,
+    tiny_lfm2,
+    tiny_lfm2moe,
+    tiny_mixtral,
+    tiny_olmoe,
+    tiny_qwen2moe,
+    tiny_qwen3moe,
+)
+from model.tiny_models import (
+    TinyModel,
+    tiny_gemma2,
+    tiny_gemma3,
+    tiny_granite,
+    tiny_mistral,
+    tiny_olmo2,
+    tiny_phi3,
+    tiny_qwen2,
+    tiny_qwen2_stretched,
+    tiny_qwen3,
+    tiny_smollm3,
+    write_tiny_model,
+)
+from unit.convert.hf_models import (
+    ATTENTION,
+    FOUR_NORMS,
+    GRANITE_MOE,
+    LFM2,
+    LFM2_MOE,
+    MIXTRAL,
+    PRE_NORM,
+    QWEN_MOE,
+    write_directory,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+IDS = list(range(40, 60))
+USUAL = ATTENTION | PRE_NORM
+
+
+@dataclass(frozen=True)
+class Case:
+    hf_class: str
+    tiny: TinyModel
+    names: dict[str, str]
+    more: dict[str, Any] = field(default_factory=dict)  # of config.json
+    options: dict[str, Any] = field(default_factory=dict)  # of write_directory
+    is_exact: bool = True
+
+
+FACTORS = (("long", 12.0), ("short", 1.5))
+
+
+def multipliers(tiny: TinyModel) -> dict[str, Any]:
+    """Granite's."""
+    names = {
+        "embedding_scale": "embedding_multiplier",
+        "attention.scale": "attention_multiplier",
+        "residual_scale": "residual_multiplier",
+        "logit_scale": "logits_scaling",
+        "expert_shared_feed_forward_length": "shared_intermediate_size",
+    }
+    return {theirs: tiny.keys[ours] for ours, theirs in names.items() if ours in tiny.keys}
+
+
+GEMMA = {"options": {"adds_one": True}, "is_exact": False}  # 1 is taken off and added: that rounds
+PERMUTED: dict[str, Any] = {"permuted": True}
+CASES = [
+    Case("MistralForCausalLM", tiny_mistral(), USUAL, {"sliding_window": 16}, PERMUTED | {"n_shards": 3}),
+    Case("MixtralForCausalLM", tiny_mixtral(), USUAL | MIXTRAL, {}, PERMUTED | {"experts": "block_sparse_moe.experts"}),
+    Case("Qwen2ForCausalLM", tiny_qwen2(), USUAL),
+    Case(
+        "Qwen2ForCausalLM",
+        tiny_qwen2_stretched(),
+        USUAL,
+        {"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}},
+    ),
+    Case("Qwen3ForCausalLM", tiny_qwen3(), USUAL),
+    Case("Qwen2MoeForCausalLM", tiny_qwen2moe(), USUAL | QWEN_MOE),
+    Case("Qwen3MoeForCausalLM", tiny_qwen3moe(), USUAL | QWEN_MOE),
+    Case("OlmoeForCausalLM", tiny_olmoe(), USUAL | QWEN_MOE),
+    Case("Olmo2ForCausalLM", tiny_olmo2(), ATTENTION | FOUR_NORMS),
+    Case(
+        "Gemma2ForCausalLM",
+        tiny_gemma2(),
+        ATTENTION | FOUR_NORMS,
+        {"sliding_window": 16, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+        **GEMMA,  # type: ignore[arg-type]
+    ),
+    Case(
+        "Gemma3ForCausalLM",
+        tiny_gemma3(),
+        ATTENTION | FOUR_NORMS,
+        {"sliding_window": 16, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+        **GEMMA,  # type: ignore[arg-type]
+    ),
+    Case("GraniteForCausalLM", tiny_granite(), USUAL, multipliers(tiny_granite()), PERMUTED),
+    Case("GraniteMoeForCausalLM", tiny_granitemoe(), USUAL | GRANITE_MOE, multipliers(tiny_granitemoe()), PERMUTED),
+    Case(
+        "Phi3ForCausalLM",
+        replace(tiny_phi3(), keys=tiny_phi3().keys | {"rope.scaling.attn_factor": (4 / 3) ** 0.5}),  # 64 to 256
+        USUAL | {"ffn_up": "mlp.gate_up_proj"},
+        {
+            "partial_rotary_factor": 0.75,
+            "original_max_position_embeddings": 64,
+            "rope_scaling": {
+                "type": "longrope",
+                **{f"{each}_factor": np.geomspace(1.0, largest, 24).tolist() for each, largest in FACTORS},
+            },
+        },
+    ),
+    Case(
+        "Lfm2ForCausalLM",
+        tiny_lfm2(),
+        ATTENTION | LFM2 | {"token_embd_norm": "model.embedding_norm"},
+        {"conv_L_cache": tiny_lfm2().keys["shortconv.l_cache"]},
+    ),
+    Case(
+        "Lfm2MoeForCausalLM",
+        tiny_lfm2moe(),
+        ATTENTION | LFM2_MOE | {"token_embd_norm": "model.embedding_norm"},
+        {
+            "conv_L_cache": tiny_lfm2moe().keys["shortconv.l_cache"],
+            "num_dense_layers": tiny_lfm2moe().keys["leading_dense_block_count"],
+        },
+        {"experts": "feed_forward.experts"},
+    ),
+    Case("SmolLM3ForCausalLM", tiny_smollm3(), USUAL, {}, PERMUTED),
+]
+
+
+def config_of(case: Case) -> dict[str, Any]:
+    """config.json of a tiny model, from its GGUF metadata."""
+    keys = case.tiny.keys
+    config: dict[str, Any] = {
+        "architectures": [case.hf_class],
+        "num_hidden_layers": keys["block_count"],
+        "max_position_embeddings": keys["context_length"],
+        "hidden_size": keys["embedding_length"],
+        "intermediate_size": keys["feed_forward_length"],
+        "num_attention_heads": keys["attention.head_count"],
+        "num_key_value_heads": keys["attention.head_count_kv"],
+        "head_dim": keys["attention.key_length"],
+        "rms_norm_eps": keys["attention.layer_norm_rms_epsilon"],
+        "rope_theta": keys["rope.freq_base"],
+    }
+    others = {
+        "expert_count": "num_local_experts",
+        "expert_used_count": "num_experts_per_tok",
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
+    }
+    config |= {theirs: keys[ours] for ours, theirs in others.items() if ours in keys}
+    kv_heads = keys["attention.head_count_kv"]
+    if isinstance(kv_heads, list):  # layers without attention
+        config["num_key_value_heads"] = max(kv_heads)
+        config["layer_types"] = ["full_attention" if each else "conv" for each in kv_heads]
+    return config | case.more
+
+
+def logits(path: Path) -> NDArray[np.float32]:
+    with emel.load(path, n_ctx=64, n_threads=1, n_lanes=1) as model:
+        return model.logits(IDS)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.hf_class}-{case.tiny.architecture}")
+def test_converted_directories_compute_what_their_twins_compute(tmp_path: Path, case: Case) -> None:
+    twin, out = tmp_path / "twin.gguf", tmp_path / "out.gguf"
+    write_tiny_model(twin, case.tiny, "F32")
+    write_directory(tmp_path / "hf", twin, case.names, config_of(case), **case.options)
+    convert_directory(tmp_path / "hf", out, "f32")
+    expected, found = logits(twin), logits(out)
+    if case.is_exact:
+        assert np.array_equal(found, expected)
+    else:
+        assert found == pytest.approx(expected, rel=1e-3, abs=1e-3)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of a Llama with two layers."""
+    folder = tmp_path_factory.mktemp("llama")
+    case = Case("LlamaForCausalLM", tiny_mistral(), USUAL)
+    write_tiny_model(folder / "twin.gguf", case.tiny, "F32")
+    write_directory(folder / "hf", folder / "twin.gguf", USUAL, config_of(case), permuted=True)
+    return folder / "hf"
+
+
+def copy_with(source: Path, target: Path, **changes: object) -> Path:
+    """The directory with other values in config.json; None takes a key away."""
+    target.mkdir()
+    for path in source.iterdir():
+        (target / path.name).write_bytes(path.read_bytes())
+    config = json.loads((target / "config.json").read_text(encoding="utf-8")) | changes
+    (target / "config.json").write_text(
+        json.dumps({key: value for key, value in config.items() if value is not None}), encoding="utf-8"
+    )
+    return target
+
+
+@pytest.mark.parametrize(("out_type", "kind"), [("f16", "F16"), ("bf16", "BF16"), ("q8_0", "Q8_0")])
+def test_matrices_get_the_wanted_type_and_norms_stay_exact(
+    llama: Path, tmp_path: Path, out_type: str, kind: str
+) -> None:
+    seen = []
+    convert_directory(llama, tmp_path / "out.gguf", out_type, report=seen.append)
+    with open_gguf(tmp_path / "out.gguf") as file:
+        assert file.tensors["blk.0.ffn_up.weight"].type is TensorType[kind]
+        assert file.tensors["blk.0.ffn_norm.weight"].type is TensorType.F32
+        assert [each.name for each in seen] == list(file.tensors)
+    assert np.isfinite(logits(tmp_path / "out.gguf")).all()
+
+
+def test_vocabulary_and_special_tokens_come_along(llama: Path, tmp_path: Path) -> None:
+    convert_directory(llama, tmp_path / "out.gguf")
+    with emel.load(tmp_path / "out.gguf", n_ctx=64, n_threads=1, n_lanes=1) as model:
+        assert model.tokenize("the thing<tool>", add_special=False) == [256, 101, 32, 256, 105, 110, 103, 258]
+        assert model.tokenize("<|end|>", parse_special=True, add_special=False) == [257]
+        assert len(model.tokenize("<|end|>", add_special=False)) == 7
+    with open_gguf(tmp_path / "out.gguf") as file:
+        assert file.metadata.get_str("tokenizer.ggml.pre") == "gpt-2"
+        assert file.metadata.get_strings("tokenizer.ggml.tokens")[499] == "[PAD499]"
+
+
+def test_bfloat16_weights_are_read_exactly(tmp_path: Path) -> None:
+    from emel.convert.hf_files import read_tensors
+
+    values = np.array([[1.0, -2.5, 3e38, 1e-30]], dtype=np.float32)
+    bits = (values.view(np.uint32) >> 16).astype("<u2")
+    header = json.dumps({"x": {"dtype": "BF16", "shape": [1, 4], "data_offsets": [0, 8]}}).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bits.tobytes())
+    found = read_tensors(tmp_path)["x"].load()
+    assert np.array_equal(found.view(np.uint32), bits.astype(np.uint32) << 16)
+
+
+@pytest.mark.parametrize(
+    ("changes", "seen"),
+    [
+        (
+            {"architectures": ["T5Model"]},
+            r"^models of class 'T5Model' are not converted: known are Gemma2ForCausalLM, ",
+        ),
+        ({"hidden_size": None}, r"^config.json has hidden_size None: a whole number is needed$"),
+        (
+            {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+            r"^config.json stretches contexts by 'dynamic': default, linear, llama3, longrope, yarn are known$",
+        ),
+        ({"use_sliding_window": True}, r"^config.json has use_sliding_window true: only false is supported$"),
+    ],
+)
+def test_configurations_that_are_not_supported_are_refused(
+    llama: Path, tmp_path: Path, changes: dict[str, Any], seen: str
+) -> None:
+    folder = copy_with(llama, tmp_path / "hf", **changes)
+    with pytest.raises(ConvertError, match=seen):
+        convert_directory(folder, tmp_path / "out.gguf")
+    assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize(
+    ("missing", "seen"),
+    [
+        ("config.json", r"config.json' is missing: a Hugging Face model directory has it$"),
+        ("model.safetensors", r"has no .safetensors files$"),
+        ("tokenizer.json", r"has neither tokenizer.json nor tokenizer.model$"),
+    ],
+)
+def test_missing_files_are_named(llama: Path, tmp_path: Path, missing: str, seen: str) -> None:
+    folder = copy_with(llama, tmp_path / "hf")
+    (folder / missing).unlink()
+    with pytest.raises(ConvertError, match=seen):
+        convert_directory(folder, tmp_path / "out.gguf")
+
+
+def test_truncated_weights_are_refused_by_tensor(llama: Path, tmp_path: Path) -> None:
+    folder = copy_with(llama, tmp_path / "hf")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ConvertError, match=r"model.safetensors' ends before tensor '.*' does: fetch it again$"):
+        convert_directory(folder, tmp_path / "out.gguf")
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_unknown_types_are_refused(llama: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConvertError, match=r"^type 'q4_0' is unknown: allowed are f32, f16, bf16, q8_0$"):
+        convert_directory(llama, tmp_path / "out.gguf", "q4_0")
