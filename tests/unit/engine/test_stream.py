@@ -109,7 +109,8 @@ def test_stream_closed_early_keeps_what_was_computed(model: emel.Model) -> None:
     done = stream.completion
     assert done is not None
     assert done.text.startswith(given_text)
-    assert done.text == model.generate(PROMPT, temperature=0, max_tokens=len(done.token_ids)).text
+    whole = model.generate(PROMPT, temperature=0, max_tokens=len(done.token_ids)).text
+    assert whole in (done.text, f"{done.text}\ufffd")  # a character that was not whole is shown at an end alone
 
 
 def test_stream_closed_before_it_is_read_is_cancelled(slow: SlowGraph, model: emel.Model) -> None:
