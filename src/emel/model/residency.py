@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from emel.graph.ops import Graph
 
-MIN_CHUNK, MAX_CHUNK = 1 << 16, 8 << 20
+MIN_CHUNK, MAX_CHUNK = 1 << 16, 2 << 20  # larger ones leave a lane idle at the end of a layer
 _CHUNK_SHARE = 64  # of the budget, for each of the two chunks that are read at a time
 _READER_BYTES = 1 << 19  # requests, alignment, bookkeeping
 

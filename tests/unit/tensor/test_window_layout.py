@@ -64,6 +64,17 @@ def test_what_is_read_falls_with_every_unit_that_fits() -> None:
     assert read == [34 * (30 - n) for n in range(28)]
 
 
+@pytest.mark.parametrize(("n_units", "n_resident"), [(20, 0), (20, 8), (40, 0), (100, 20), (6, 3)])
+def test_more_than_two_slots_are_taken_where_they_read_little_more(n_units: int, n_resident: int) -> None:
+    units = [unit(8064)] * n_units
+    budget = 2 * 8192 + n_resident * 8064
+    least, chosen = lay_out(units, budget, 2), lay_out(units, budget)
+    assert least.streamed_file_bytes <= chosen.streamed_file_bytes <= least.streamed_file_bytes * 9 // 8
+    if chosen.n_slots < 8 and n_resident > chosen.n_slots:
+        more = lay_out(units, budget, chosen.n_slots + 1)
+        assert more.streamed_file_bytes > least.streamed_file_bytes * 9 // 8
+
+
 def test_streamed_units_are_spread_among_the_resident_ones() -> None:
     layout = lay_out([unit(4096)] * 12, 8 * 4096, 2)
     assert layout.streamed == (1, 3, 5, 7, 9, 11)
