@@ -7,6 +7,7 @@ python examples/openai_client.py [http://127.0.0.1:8080/v1]
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -37,12 +38,14 @@ WEATHER: Any = {
 def main(url: str = "http://127.0.0.1:8080/v1") -> None:
     """Asks three times."""
     client = OpenAI(base_url=url, api_key="not needed unless the server was started with one")
-    for chunk in client.chat.completions.create(model="any", messages=QUESTION, stream=True, max_tokens=64):
+    for chunk in client.chat.completions.create(
+        model="any", messages=QUESTION, stream=True, max_tokens=64, temperature=0
+    ):
         print(chunk.choices[0].delta.content or "", end="", flush=True)
     print()
     form: Any = {"type": "json_schema", "json_schema": {"name": "place", "schema": SCHEMA}}
     answer = client.chat.completions.create(model="any", messages=QUESTION, response_format=form, temperature=0)
-    print(answer.choices[0].message.content)
+    print(json.loads(answer.choices[0].message.content or ""))
     called = client.chat.completions.create(
         model="any",
         messages=[{"role": "user", "content": "Is it raining in Paris?"}],

@@ -162,19 +162,19 @@ def _extras(answers: list[Answer]) -> dict[str, Any]:
 async def _events(
     served: ServedModel, shape: ChatRequest, chat: Chat, choices: Choices, head: Head
 ) -> AsyncGenerator[bytes, None]:
-    fields = head.fields()
+    event = sse.Events(head.fields()).event
     try:
         for answer in choices.answers:
-            yield sse.event({**fields, "choices": [_delta(answer.index, {"role": "assistant", "content": ""})]})
+            yield event(choices=[_delta(answer.index, {"role": "assistant", "content": ""})])
         async for step in choices.steps():
             for delta, logprobs in _deltas(served, shape, step):
-                yield sse.event({**fields, "choices": [_delta(step.answer.index, delta, logprobs)]})
+                yield event(choices=[_delta(step.answer.index, delta, logprobs)])
             if step.chunk.completion is not None:
                 end = _delta(step.answer.index, {}, None, step.answer.finish_reason)
                 extras = {**_extras([step.answer]), **_transcript(served, shape, chat, [step.answer])}
-                yield sse.event({**fields, "choices": [end], **extras})
+                yield event(choices=[end], **extras)
         if shape.wants_usage:
-            yield sse.event({**fields, "choices": [], "usage": usage([chat.prompt_ids], choices.answers)})
+            yield event(choices=[], usage=usage([chat.prompt_ids], choices.answers))
     except Exception as error:
         yield sse.event(of_exception(error).body)
     else:

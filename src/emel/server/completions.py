@@ -102,12 +102,12 @@ async def _events(
     head: Head,
     prompts: Prompts,
 ) -> AsyncGenerator[bytes, None]:
-    fields = head.fields()
+    event = sse.Events(head.fields()).event
     offsets = list(map(len, prompts.echoes))
     try:
         for answer, echo in zip(choices.answers, prompts.echoes, strict=True):
             if echo:
-                yield sse.event({**fields, "choices": [_part(answer.index, echo, None, None)]})
+                yield event(choices=[_part(answer.index, echo, None, None)])
         async for step in choices.steps():
             index = step.answer.index
             text = "".join(piece.text for piece in step.pieces if isinstance(piece, TextPiece))
@@ -116,13 +116,13 @@ async def _events(
                 logprobs = completion_logprobs(served.model.tokenizer, step.chunk.logprobs, offsets[index])
                 offsets[index] += sum(map(len, logprobs["tokens"]))
             if text or (logprobs and logprobs["tokens"]):
-                yield sse.event({**fields, "choices": [_part(index, text, logprobs, None)]})
+                yield event(choices=[_part(index, text, logprobs, None)])
             if (completion := step.chunk.completion) is not None:
                 end = _part(index, "", None, step.answer.finish_reason)
                 told = {"timings": timings(completion), "generation_settings": settings_used(completion)}
-                yield sse.event({**fields, "choices": [end], **told})
+                yield event(choices=[end], **told)
         if shape.wants_usage:
-            yield sse.event({**fields, "choices": [], "usage": usage(prompts.ids, choices.answers)})
+            yield event(choices=[], usage=usage(prompts.ids, choices.answers))
     except Exception as error:
         yield sse.event(of_exception(error).body)
     else:

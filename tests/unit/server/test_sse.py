@@ -28,3 +28,10 @@ def test_surrogates_do_not_stop_a_stream(text: str) -> None:
 
 def test_a_named_event_says_its_name_first() -> None:
     assert sse.event({"a": 1}, "message_start") == b'event: message_start\ndata: {"a":1}\n\n'
+
+
+@given(st.dictionaries(st.text(), JSON, min_size=1), JSON)
+def test_events_with_a_common_head_are_events(head: dict[str, object], value: object) -> None:
+    body = sse.Events(head).event(value=value)
+    assert body.count(b"\n") == 2
+    assert json.loads(body[6:]) == {**head, "value": value}
