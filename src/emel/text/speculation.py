@@ -30,7 +30,8 @@ MIN_CHANCE = 0.05
 _ROWS_OF_A_STEP = 2
 """What a step costs without any rows, in rows, before more than one size was measured."""
 _FASTER, _SLOWER = 0.5, 0.1  # weight of the latest step in its cost
-_MEMORY = 500  # steps after which a cost counts as never measured: the context grew, the machine has other work
+_SURPRISE = 1.5  # times what was guessed: the most that a first measurement counts as
+_MEMORY = 128  # steps after which a cost counts as never measured: the context grew, the machine has other work
 _LEARNING = 0.1  # weight of the latest guess in a rate, at least
 # By the bits of the match's length, 2-3, 4-7, 8-15, 16 and more: as found in chats with a small model.
 _FIRST_RATES = (0.0, 0.0, 0.35, 0.6, 0.8, 0.95)
@@ -133,10 +134,12 @@ class StepCosts:
         """A step took so long. A step that was held up by others raises its cost but a little."""
         self._n_steps += 1
         known = self._measured.get(n_rows)
-        if known is not None:
+        if known is not None and known[1] >= self._n_steps - _MEMORY:
             before = known[0]
             change = min(seconds, 2 * before) - before
             seconds = before + (_FASTER if change < 0 else _SLOWER) * change
+        elif guessed := self.table(n_rows, n_rows):
+            seconds = min(seconds, _SURPRISE * guessed[0])
         self._measured[n_rows] = (seconds, self._n_steps)
 
     def table(self, first: int, last: int) -> list[float]:

@@ -153,3 +153,9 @@ def test_shares_are_the_best_of_all() -> None:
         shares = share_rows(chances, 6, linear(step, row))
         best = max(rate(each) for each in product(range(4), range(4)))
         assert rate(shares) == pytest.approx(best) or (shares == [0, 0] and best <= MIN_GAIN * rate([0, 0]))
+
+
+def test_first_measurement_far_from_the_guess_hardly_counts() -> None:
+    """Else a step that was held up would end all guesses for as long as it is remembered."""
+    costs = measured({1: 1.0, 2: 80.0})
+    assert costs.table(1, 2)[1] < 2.1
