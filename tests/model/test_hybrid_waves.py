@@ -54,3 +54,26 @@ def test_prefix_is_found_up_to_a_checkpoint(model: emel.Model) -> None:
     assert (cold.n_cached_tokens, warm.n_cached_tokens) == (0, 96)
     assert outcome(cold) == outcome(warm)
     assert longer.n_cached_tokens == (len(prompt) + len(cold.token_ids) - 1) // 16 * 16
+
+
+def test_lanes_with_state_equal_their_solo_runs_while_others_are_cancelled(model: emel.Model) -> None:
+    """Given up while they are read, while they decode, as followers of another: their states are free for the next."""
+    requests = [request_of(seed) for seed in range(20, 28)]
+    alone = [outcome(model.generate_ids(ids, cache_prompt=False, **options)) for ids, options in requests]
+    n_cancelled = model.wave.counters.n_cancelled
+
+    def give_up(seed: int) -> None:
+        ids, _ = request_of(seed)
+        with model.stream(bytes(ids), temperature=1.0, seed=seed, ignore_eos=True) as stream:
+            for _ in range(seed % 3):
+                next(stream)
+
+    with ThreadPoolExecutor(24) as pool:
+        others = [pool.submit(give_up, seed) for seed in range(40)]
+        together = [pool.submit(model.generate_ids, ids, **options) for ids, options in requests]
+        assert [outcome(each.result(60)) for each in together] == alone
+        for each in others:
+            each.result(60)
+    memory = model.engine.wave.context.memory
+    assert model.engine.between_steps(memory.free_blocks) == memory.n_blocks
+    assert model.wave.counters.n_cancelled - n_cancelled > 0
