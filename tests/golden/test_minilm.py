@@ -56,3 +56,13 @@ def test_minilm_embeds_as_the_original_does(original: MiniLm, tmp_path: Path, we
             assert abs(float(np.linalg.norm(embedding.astype(np.float64))) - 1.0) < 1e-6
             assert np.array_equal(model.embed(text)[0], embedding)
             assert np.array_equal(model.embed([each]), embedding[None])
+
+
+def test_converted_minilm_embeds_as_the_original_does(original: MiniLm, tmp_path: Path) -> None:
+    from emel.convert.converting import convert_directory
+
+    convert_directory(os.environ["EMEL_TEST_MINILM"], tmp_path / "minilm.gguf", "f32")
+    with emel.load(tmp_path / "minilm.gguf", n_threads=2) as model:
+        assert model.tokenize(TEXTS[0]) == FIRST_IDS
+        for text, embedding in zip(TEXTS, model.embed(TEXTS), strict=True):
+            assert cosine(embedding, original.embed(model.tokenize(text))) >= LEAST_COSINE["F32"], text

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emel.convert.errors import ConvertError
+from emel.convert.hf_encoders import add_word_pieces, encoder_keys
 from emel.convert.hf_files import read_json, read_tensors
 from emel.convert.hf_parameters import find_family, keys_of
 from emel.convert.hf_tensors import out_tensors
@@ -48,7 +49,7 @@ def convert_directory(
     tensors = out_tensors(read_tensors(source), config, family)
     shapes = {tensor.name: tensor.shape for tensor in tensors}
     if "token_embd.weight" not in shapes:
-        raise ConvertError(f"{str(source)!r} has no embedding (model.embed_tokens.weight)")
+        raise ConvertError(f"{str(source)!r} has no embedding of tokens")
     infos = {name: TensorInfo(name, shape, TensorType.F32, 0, 0) for name, shape in shapes.items()}
     types = choose_types(infos, mix, ModelShape(family.architecture, config["num_hidden_layers"], 0, is_grouped=False))
     with GgufOutput(target, family.architecture) as output:
@@ -58,9 +59,14 @@ def convert_directory(
         writer.add_quantization_version(QUANTIZATION_VERSION)
         n_vocab = shapes["token_embd.weight"][0]
         writer.add_vocab_size(n_vocab)
-        for key, value in keys_of(config, family, _d_ff(config, shapes)).items():
+        if family.is_encoder:
+            keys = encoder_keys(config, source)
+            add_word_pieces(writer, source, n_vocab, int(config.get("type_vocab_size", 1)))
+        else:
+            keys = keys_of(config, family, _d_ff(config, shapes))
+            add_vocabulary(writer, source, n_vocab, pre=pre, adds_space=family.adds_space)
+        for key, value in keys.items():
             _add(writer, f"{family.architecture}.{key}", value)
-        add_vocabulary(writer, source, n_vocab, pre=pre, adds_space=family.adds_space)
         for tensor in tensors:
             output.declare(tensor.name, tensor.shape, types[tensor.name])
         output.begin()

@@ -34,7 +34,9 @@ class HfTensor:
     offset: int
 
     def load(self) -> NDArray[np.float32]:
-        """Its values as float32 of its shape; ConvertError when the file ends before."""
+        """Its values as float32 of its shape; ConvertError for other kinds of values, and when the file ends before."""
+        if self.kind not in _TYPES:
+            raise ConvertError(f"tensor {self.name!r} is {self.kind}: {', '.join(_TYPES)} are supported")
         n = int(np.prod(self.shape, dtype=np.int64))
         data = np.fromfile(self.path, dtype=_TYPES[self.kind], count=n, offset=self.offset)
         if len(data) != n:
@@ -84,7 +86,7 @@ def _tensors_of(path: Path) -> dict[str, HfTensor]:
     try:
         header = json.loads(text)
         entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        tensors = {
+        return {
             name: HfTensor(
                 path, name, entry["dtype"], tuple(map(int, entry["shape"])), 8 + n_bytes + int(entry["data_offsets"][0])
             )
@@ -92,7 +94,3 @@ def _tensors_of(path: Path) -> dict[str, HfTensor]:
         }
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ConvertError(f"{str(path)!r} has no sound safetensors header: fetch it again") from None
-    for tensor in tensors.values():
-        if tensor.kind not in _TYPES:
-            raise ConvertError(f"tensor {tensor.name!r} is {tensor.kind}: {', '.join(_TYPES)} are supported")
-    return tensors

@@ -29,10 +29,12 @@ class Family:
     permutes: bool = False  # rows of q and k are stored so that RoPE pairs adjacent ones
     adds_one: bool = False  # norms multiply by 1 + weight
     normalizes_experts: bool | None = None  # norm_topk_prob as EMEL computes; None: there is no such choice
+    is_encoder: bool = False
     adds_space: bool = True  # SentencePiece puts a space before a text
 
 
 FAMILIES = {
+    "BertModel": Family("bert", "BERT", is_encoder=True),
     "Gemma2ForCausalLM": Family("gemma2", "GEMMA2", adds_one=True, adds_space=False),
     "Gemma3ForCausalLM": Family("gemma3", "GEMMA3", adds_one=True, adds_space=False),
     "GraniteForCausalLM": Family("granite", "GRANITE", permutes=True),

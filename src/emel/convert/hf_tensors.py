@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emel.convert.errors import ConvertError
+from emel.convert.hf_encoders import LEFT_OUT as ENCODERS_LEAVE_OUT
 from emel.convert.hf_parameters import experts_of, kv_heads_of, rope_factors
 from emel.convert.writing import load_gguf
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _EXPERT = re.compile(r"model\.layers\.(\d+)\.\w+\.experts\.(\d+)\.(w1|w2|w3|gate_proj|up_proj|down_proj)\.weight")
 _EXPERT_NAMES = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
 _JOINED = re.compile(r"model\.layers\.(\d+)\.(block_sparse_moe|shared_mlp)\.input_linear\.weight")
-_LEFT_OUT = ("rotary_emb.inv_freq", "self_attn.masked_bias")
+_LEFT_OUT = ("rotary_emb.inv_freq", "self_attn.masked_bias", *ENCODERS_LEAVE_OUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def out_tensors(tensors: Mapping[str, HfTensor], config: Config, family: Family)
         elif match := _JOINED.fullmatch(name):
             found |= _halves(tensor, f"blk.{match[1]}.", "exps" if match[2] == "block_sparse_moe" else "shexp")
         else:
-            known = names.get_name(name, try_suffixes=(".weight", ".bias"))
+            known = names.get_name(name.removeprefix("bert."), try_suffixes=(".weight", ".bias"))
             if known is None:
                 raise ConvertError(f"tensor {name!r} is not known in a model of class {config['architectures'][0]!r}")
             out = _plain(tensor, f"{known}.bias" if known.endswith("exp_probs_b") else known, config, family)
