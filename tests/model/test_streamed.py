@@ -132,3 +132,19 @@ def test_a_model_in_several_files_is_refused(tmp_path: Path) -> None:
     streamed.n_bytes = streamed.smallest()
     with pytest.raises(ModelError, match="split into several files cannot be streamed: merge them"):
         streamed.open()
+
+
+def test_traffic_says_what_was_read_and_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    write_tiny_model(path, EVERY_MODEL["mixtral"](), "Q8_0")
+    with StreamedRunner(path, 0, 2).open() as runner:
+        weights = runner.model.weights
+        assert isinstance(weights, StreamedWeights)
+        assert (weights.traffic().n_waits, weights.traffic().waited_seconds) == (0, 0.0)
+        run(runner)
+        traffic = weights.traffic()
+        assert weights.experts is not None
+        assert traffic.n_bytes > weights.experts.totals().n_bytes > 0
+        assert traffic.n_loads > weights.experts.n_reads > 0
+        assert 0 < traffic.n_waits <= traffic.n_loads
+        assert 0 < traffic.waited_seconds < 60

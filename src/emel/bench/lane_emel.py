@@ -33,7 +33,7 @@ class EmelEngine:
     def measure(self, prompt_ids: Sequence[int], n_decode: int) -> Timings:
         """Prefills exactly these tokens in an empty context, then takes n_decode greedy steps."""
         timings = self._model.measure(prompt_ids, n_decode)
-        return Timings(timings.prefill_seconds, timings.decode_seconds)
+        return Timings(timings.prefill_seconds, timings.decode_seconds, stalled_seconds=timings.stalled_seconds)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -41,6 +41,7 @@ class Ready:
 class Timings:
     """Seconds of one run. Prefill ends when the last prompt token's logits are there, decode when its last token is.
 
+    `stalled_seconds` are those of the decode that waited for weights to be read, where the engine knows them.
     `peak_bytes` is the most memory the process had resident so far, mapped files included; `serve` fills it in. 0 where
     the system does not say.
     """
@@ -48,6 +49,7 @@ class Timings:
     prefill_seconds: float
     decode_seconds: float
     peak_bytes: float = field(default=0, compare=False)
+    stalled_seconds: float = 0
 
 
 class Engine(Protocol):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 N_PROMPT = 16
 N_CTX = 512
 N_DECODE = 32
+_MEASURED_SECONDS = 0.5  # of reading each way
 _OVERHEAD_BYTES = 64 << 20  # of the interpreter and its libraries, which the cap counts too
 
 
@@ -35,6 +36,8 @@ class Figures:
     tokens_per_second: float | None = None
     read_bytes_per_token: float | None = None
     read_bytes_per_second: float | None = None
+    stall_share: float | None = None
+    """Of the decode, the time that waited for weights; of EMEL's window."""
     peak_bytes: int | None = None
     failure: str = ""
 
@@ -66,6 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     from emel.bench.lane import EMEL, LLAMA_CPP
     from emel.engine.budget import parse_memory
     from emel.engine.models import DEFAULT_MODEL, resolve_model
+    from emel.io.speed import measure_reads
     from emel.kernel.threads import choose_threads
 
     if arguments.compare:
@@ -84,11 +88,20 @@ def run(arguments: argparse.Namespace) -> int:
     for name, engine, memory in lanes:
         sys.stderr.write(f"{name} ...\n")
         found.append(measure(name, engine, conditions, memory))
+    speeds = measure_reads(str(model), size, seconds=_MEASURED_SECONDS)
     if arguments.json:
-        report = {"model": str(model), "file_bytes": size, "cap_bytes": cap, "lanes": [asdict(each) for each in found]}
+        report = {
+            "model": str(model),
+            "file_bytes": size,
+            "cap_bytes": cap,
+            "sequential_bytes_per_second": asdict(speeds),
+            "lanes": [asdict(each) for each in found],
+        }
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
     else:
-        sys.stdout.write(f"{model.name}: {size / 1e6:,.0f} MB, memory of each process {cap / 1e6:,.0f} MB\n\n")
+        sys.stdout.write(f"{model.name}: {size / 1e6:,.0f} MB, memory of each process {cap / 1e6:,.0f} MB\n")
+        direct, buffered = (_shown(speed, 0, 1e6) for speed in (speeds.direct, speeds.buffered))
+        sys.stdout.write(f"one reader: {direct} MB/s past the page cache, {buffered} MB/s through it\n\n")
         sys.stdout.write(_table(found) + "\n")
     return 0
 
@@ -127,6 +140,7 @@ def measure(name: str, engine: str, conditions: Conditions, memory: int | None) 
             tokens_per_second=n_decode / timings.decode_seconds,
             read_bytes_per_token=read / (n_decode + 1),
             read_bytes_per_second=read / seconds,
+            stall_share=timings.stalled_seconds / timings.decode_seconds if memory is not None else None,
             peak_bytes=limit.peak_bytes(),
         )
 
@@ -153,7 +167,7 @@ def drop_from_cache(path: Path) -> None:
 def _table(found: list[Figures]) -> str:
     from emel.bench.table import render_table
 
-    header = ["lane", "load s", "first token s", "tokens/s", "read MB/token", "read MB/s", "peak MB"]
+    header = ["lane", "load s", "first token s", "tokens/s", "read MB/token", "read MB/s", "stall %", "peak MB"]
     rows = [
         [
             each.lane,
@@ -162,6 +176,7 @@ def _table(found: list[Figures]) -> str:
             _shown(each.tokens_per_second, 2),
             _shown(each.read_bytes_per_token, 1, 1e6),
             _shown(each.read_bytes_per_second, 0, 1e6),
+            _shown(each.stall_share, 0, 0.01),
             _shown(each.peak_bytes, 0, 1e6),
         ]
         for each in found

@@ -109,7 +109,7 @@ def timed(session: Session, ids: list[int], n_decode: int) -> Timings:
         for at in range(0, len(ids), session.chunk):
             is_last = at + session.chunk >= len(ids)
             lone.compute(ids[at : at + session.chunk], Outputs.LAST if is_last else Outputs.NONE)
-        first = time.perf_counter()
+        first, waited = time.perf_counter(), _waited_seconds(session)
         with request_failures():
             for _ in range(n_decode):
                 token = batch.argmax[0]
@@ -118,5 +118,15 @@ def timed(session: Session, ids: list[int], n_decode: int) -> Timings:
                 graph.compute(batch)
                 if batch.argmax[0] < 0:
                     raise not_finite(batch, 0, 1)
-        end = time.perf_counter()
-    return Timings(len(ids), n_decode + 1, first - begin, end - first, first - begin)
+        end, stalled = time.perf_counter(), _waited_seconds(session) - waited
+    return Timings(len(ids), n_decode + 1, first - begin, end - first, first - begin, stalled_seconds=stalled)
+
+
+def _waited_seconds(session: Session) -> float:
+    """Seconds that the session's steps waited for weights so far."""
+    if not session.is_streaming:
+        return 0.0
+    from emel.kernel.streaming import StreamedWeights
+
+    weights = session.model.weights
+    return weights.traffic().waited_seconds if isinstance(weights, StreamedWeights) else 0.0

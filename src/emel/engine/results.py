@@ -24,6 +24,8 @@ class Timings:
     """From when it was submitted to when it got a lane."""
     n_cached_tokens: int = 0
     """Prompt tokens that an earlier request had computed; the prefill had only the others to do."""
+    stalled_seconds: float = 0.0
+    """Of `Model.measure`: the part of the decode that waited for streamed weights to be read."""
 
     @property
     def prefill_tokens_per_second(self) -> float:

@@ -5,6 +5,7 @@ A plan reads them as it reads packed weights (`locate`), and asks for a unit (`a
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,6 +43,7 @@ class Traffic(NamedTuple):
     n_loads: int  # of units and of experts
     n_waits: int  # acquires that did not find their unit there, or one of their experts
     n_repeats: int
+    waited_seconds: float  # in those that waited
 
 
 class StreamedWeights:
@@ -64,6 +66,7 @@ class StreamedWeights:
         self.layout = streaming.layout
         self.rows = rows
         self.experts = experts
+        self._waited_seconds = 0.0
         self._resident = resident
         self._arena = Memory(max(self.layout.arena_bytes, 1), is_huge=True)
         self._unit_of = {extent.name: unit for unit in self.layout.streamed for extent in self.layout.units[unit]}
@@ -114,7 +117,10 @@ class StreamedWeights:
 
         SourceError when the file failed twice; the next call tries again.
         """
+        n_waits, began = self.window.context.n_waits, time.perf_counter()
         self._dispatch(self._acquire[unit])
+        if self.window.context.n_waits > n_waits:
+            self._waited_seconds += time.perf_counter() - began
         slot = self.window.context.published
         assert slot is not None
         return slot
@@ -131,7 +137,10 @@ class StreamedWeights:
     def ensure_experts(self, group: int, n_rows: Sequence[int]) -> None:
         """Has the experts of a group in memory that rows go to; SourceError when the file failed twice."""
         assert self.experts is not None
+        n_waits, began = self.experts.n_waits, time.perf_counter()
         self.experts.ensure(group, n_rows)
+        if self.experts.n_waits > n_waits:
+            self._waited_seconds += time.perf_counter() - began
 
     def traffic(self) -> Traffic:
         """What was read and waited for so far."""
@@ -141,7 +150,7 @@ class StreamedWeights:
         if self.experts is not None:
             n_bytes += self.experts.totals().n_bytes
             n_loads, n_waits = n_loads + self.experts.n_reads, n_waits + self.experts.n_waits
-        return Traffic(n_bytes, n_loads, n_waits, context.n_repeats)
+        return Traffic(n_bytes, n_loads, n_waits, context.n_repeats, self._waited_seconds)
 
     def close(self) -> None:
         """Joins what is being read and gives everything back; harmless when repeated."""

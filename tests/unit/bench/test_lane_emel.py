@@ -21,7 +21,7 @@ class FakeModel:
 
     def measure(self, prompt_ids: list[int], n_decode: int) -> SimpleNamespace:
         self.measured.append((prompt_ids, n_decode))
-        return SimpleNamespace(prefill_seconds=0.5, decode_seconds=1.5, time_to_first_token=0.5)
+        return SimpleNamespace(prefill_seconds=0.5, decode_seconds=1.5, time_to_first_token=0.5, stalled_seconds=0.25)
 
 
 def test_lane_loads_with_the_given_threads_and_context_and_measures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ def test_lane_loads_with_the_given_threads_and_context_and_measures(monkeypatch:
     monkeypatch.setattr(emel, "load", load, raising=False)
     engine = EmelEngine("a.gguf", 2, 640)
     assert loaded == [("a.gguf", {"n_threads": 2, "n_ctx": 640, "activations": "int16", "memory": None})]
-    assert engine.measure([1, 2], 3) == Timings(0.5, 1.5)
+    assert engine.measure([1, 2], 3) == Timings(0.5, 1.5, stalled_seconds=0.25)
     assert model.measured == [([1, 2], 3)]
     ready = engine.describe()
     assert isinstance(ready, Ready)
