@@ -151,7 +151,7 @@ def _chat_tool_choice(choice: dict[str, Any]) -> str | dict[str, Any]:
     kind = choice.get("type")
     if kind == "tool":
         return {"type": "function", "function": {"name": choice.get("name")}}
-    if kind not in _TOOL_CHOICES:
+    if not isinstance(kind, str) or kind not in _TOOL_CHOICES:
         raise invalid(f"tool_choice.type is {kind!r:.40}: allowed are auto, any, none and tool", "tool_choice")
     return _TOOL_CHOICES[kind]
 

@@ -10,8 +10,8 @@ from emel.server.errors import invalid
 from emel.server.sampling import Shape
 from emel.server.shapes import ChatRequest
 
-_TEXT_PARTS = frozenset({"input_text", "output_text", "text"})
-_ROLES = frozenset({"user", "assistant", "system", "developer"})
+_TEXT_PARTS = ("input_text", "output_text", "text")  # tuples: what clients send may have no hash
+_ROLES = ("assistant", "developer", "system", "user")
 
 
 class ResponsesRequest(Shape):
@@ -70,7 +70,7 @@ def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> No
     if kind == "message":
         role = item.get("role")
         if role not in _ROLES:
-            raise invalid(f"{where}.role is {role!r:.40}: allowed are {', '.join(sorted(_ROLES))}", "input")
+            raise invalid(f"{where}.role is {role!r:.40}: allowed are {', '.join(_ROLES)}", "input")
         messages.append({"role": role, "content": _text(item.get("content"), where)})
     elif kind == "function_call":
         function = {"name": item.get("name"), "arguments": item.get("arguments")}
