@@ -113,6 +113,13 @@ def checked_prompt(token_ids: object, n_vocab: int, n_ctx: int) -> list[int]:
     return ids
 
 
+def checked_prompts(prompts: object) -> Iterable[Any]:
+    """Several prompts, not one; each is checked when its turn comes."""
+    if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
+        raise RequestError(f"the prompts are {_shown(prompts)}: they must be a list of texts, or another iterable")
+    return prompts
+
+
 def checked_messages(messages: object) -> Sequence[Mapping[str, Any]]:
     """Messages as a list; what is in them is for the template to judge."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):

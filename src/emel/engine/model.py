@@ -12,6 +12,7 @@ from emel.engine.arguments import (
     checked_messages,
     checked_path,
     checked_prompt,
+    checked_prompts,
     checked_request,
     checked_text,
     checked_whole,
@@ -236,7 +237,7 @@ class Model:
         session.check_may_wait()
         checked_request(sampling, session.tokenizer)
         n_prompts = len(prompts) if isinstance(prompts, Sized) else None
-        submissions = submissions_of(self.submit, self._encode, prompts, sampling)
+        submissions = submissions_of(self.submit, self._encode, checked_prompts(prompts), sampling)
         return run_many(submissions, PROMPTS_PER_LANE * session.n_lanes, new_bar(n_prompts, is_wanted=progress))
 
     async def agenerate(self, prompt: str | bytes, **sampling: Any) -> Completion:

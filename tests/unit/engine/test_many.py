@@ -97,3 +97,9 @@ def test_n_needs_as_many_listeners(model: emel.Model) -> None:
     for n in (0, 257, 10**12):
         with pytest.raises(RequestError, match=f"n is {n}: allowed are whole numbers from 1 to 256"):
             model.generate("a", n=n)
+
+
+@pytest.mark.parametrize("prompts", ["to be", b"to be", 5, None])
+def test_one_prompt_is_not_many(prompts: Any, model: emel.Model) -> None:
+    with pytest.raises(RequestError, match=r"the prompts are .*: they must be a list of texts"):
+        model.generate_many(prompts)
