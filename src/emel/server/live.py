@@ -17,8 +17,6 @@ from starlette.responses import JSONResponse
 from emel.server import sse
 from emel.server.connection import EventStream
 from emel.server.errors import ApiError
-from emel.sm.diagram import table_rows
-from emel.sm.registry import machine_classes
 from emel.sm.trace import Transition, trace
 
 if TYPE_CHECKING:
@@ -86,6 +84,9 @@ async def _transitions(state: State) -> AsyncGenerator[bytes, None]:
 
 
 def _machines() -> list[dict[str, Any]]:
+    from emel.sm.diagram import table_rows
+    from emel.sm.registry import machine_classes
+
     return [
         {
             "name": each.__name__,
