@@ -28,7 +28,7 @@ COMMANDS = {
     "chat": "talk with a model",
     "serve": "serve models over HTTP, for OpenAI's clients and for browsers",
     "perplexity": "how well a model predicts a text",
-    "accuracy": "how far a model's logits are from another's, or from a reference's",
+    "accuracy": "how far logits are from another model's or a reference's",
     "convert": "write a model of a Hugging Face directory as a GGUF file",
     "quantize": "write a smaller copy of a model file",
     "verify": "compute a recorded request anew and compare every bit",
@@ -61,6 +61,14 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(EXIT_USAGE)
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """argparse forgets that commands are indented once more: the longest would stand on a line of its own."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        self._action_max_length = max(self._action_max_length, max(map(len, COMMANDS)) + 4)
+
+
 class _ShowVersion(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import PackageNotFoundError, version
@@ -79,7 +87,7 @@ def build_parser(command: str | None) -> Parser:
         prog="emel",
         description="Runs GGUF language models on CPUs.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
