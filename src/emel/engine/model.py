@@ -266,6 +266,7 @@ class Model:
         """As `chat`, for asyncio: something to await, or with stream=True something to iterate over."""
         from emel.engine.asynchronous import AsyncStream, complete_async
 
+        self._open().check_generates()
         submit = partial(self.submit, self.encode_chat(messages), **sampling)
         return AsyncStream(submit) if stream else complete_async(submit)
 

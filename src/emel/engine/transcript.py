@@ -72,7 +72,7 @@ class Transcript:
                 f"the transcript has version {given.get('version')!r}: this EMEL reads version {VERSION}"
             )
         try:
-            return cls(
+            told = cls(
                 fingerprint=str(given["fingerprint"]),
                 prompt_ids=tuple(checked_whole(each, "a prompt id") for each in given["prompt_ids"]),
                 sampling=dict(given["sampling"]),
@@ -80,8 +80,13 @@ class Transcript:
                 finish_reason=str(given["finish_reason"]),
                 steps=tuple(Step(checked_whole(token, "a token"), str(digest)) for token, digest in given["steps"]),
             )
+        except RequestError as error:
+            raise RequestError(f"the transcript is damaged: {error}") from error
         except (KeyError, TypeError, ValueError) as error:
             raise RequestError(f"the transcript is damaged: {error!r}") from error
+        if not told.prompt_ids:
+            raise RequestError("the transcript is damaged: its prompt has no tokens")
+        return told
 
 
 def digest_of(logits: Buffer) -> str:
@@ -120,8 +125,9 @@ def _replayed(model: Model, transcript: Transcript) -> list[Step]:
     n = len(transcript.steps)
     if not n:
         return []
-    own = {"n": 1, "logprobs": None, "max_tokens": n, "min_tokens": min(n, transcript.sampling.get("min_tokens", 0))}
-    completion = model.generate_ids(transcript.prompt_ids, digests=True, **{**transcript.sampling, **own})
+    n_least = checked_whole(transcript.sampling.get("min_tokens", 0), "min_tokens")
+    own = {"n": 1, "logprobs": None, "max_tokens": n, "min_tokens": min(n, n_least), "digests": True}
+    completion = model.generate_ids(transcript.prompt_ids, **{**transcript.sampling, **own})
     assert completion.digests is not None
     return list(map(Step, completion.token_ids, completion.digests))
 

@@ -104,6 +104,8 @@ def test_embed_says_what_is_wrong_with_texts(
         lambda model: model.generate_ids([1]),
         lambda model: next(iter(model.stream("x"))),
         lambda model: model.chat([{"role": "user", "content": "x"}]),
+        lambda model: model.achat([{"role": "user", "content": "x"}]),
+        lambda model: model.session(),
         lambda model: model.logits([1]),
         lambda model: model.measure([1], 1),
     ],

@@ -74,8 +74,32 @@ def test_an_answer_without_digests_is_no_transcript(model: Model) -> None:
         ({"steps": [], "version": 2}, "the transcript has version 2: this EMEL reads version 1"),
         ({"steps": [], "version": 1}, "the transcript is damaged"),
         ({"steps": [[1]], "version": 1, "fingerprint": "x", "prompt_ids": [], "sampling": {}}, "damaged"),
+        (
+            {"steps": [["a", "b"]], "version": 1, "fingerprint": "x", "prompt_ids": [1], "sampling": {}}
+            | {"is_constrained": False, "finish_reason": "stop"},
+            "^the transcript is damaged: a token is 'a': it must be a whole number$",
+        ),
+        (
+            {"steps": [], "version": 1, "fingerprint": "x", "prompt_ids": [], "sampling": {}}
+            | {"is_constrained": True, "finish_reason": "stop"},
+            "^the transcript is damaged: its prompt has no tokens$",
+        ),
     ],
 )
 def test_what_is_no_transcript_is_refused(given: Any, reason: str) -> None:
     with pytest.raises(RequestError, match=reason):
         Transcript.from_json(given)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "reason"),
+    [({"min_tokens": "x"}, "min_tokens is 'x': it must be a whole number"), ({"foo": 1}, "unknown sampling parameter")],
+)
+def test_sampling_that_no_request_has_is_refused(sampling: dict[str, Any], reason: str, model: Model) -> None:
+    with pytest.raises(RequestError, match=reason):
+        replay(model, replace(recorded(model, temperature=0), sampling=sampling))
+
+
+def test_keywords_in_a_transcript_do_not_decide_how_it_is_replayed(model: Model) -> None:
+    transcript = recorded(model, temperature=0)
+    assert replay(model, replace(transcript, sampling={**transcript.sampling, "digests": False, "n": 3})) is None
