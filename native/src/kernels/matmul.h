@@ -159,12 +159,14 @@ EMEL_INLINE F32 add_offset(F32 acc, F32 offset, const uint8_t* record, const Qua
   }
 }
 
-// A lone token reads its slice of the matrix once, from end to end. Where unpacking takes about as long as reading, what
-// lies kFetchAhead bytes further on is fetched meanwhile, over the borders of pages where the CPU stops by itself; where
-// it takes less, the CPU does better alone. An address past the end of the matrix asks for nothing.
-constexpr size_t kFetchAhead = 2048;
-constexpr bool fetches_ahead(Quants quants) {
-  return quants == Quants::kTwo || quants == Quants::kThree || quants == Quants::kFive || quants == Quants::kSix;
+// A matrix is read once, from end to end. Where the work on a block takes about as long as reading it or longer, what
+// lies kFetchAhead bytes further on is fetched meanwhile, over the borders of pages where the CPU stops by itself; for
+// one or two tokens whose weights need little unpacking the CPU does better alone. An address past the end of the
+// matrix asks for nothing.
+constexpr size_t kFetchAhead = 3072;
+constexpr bool fetches_ahead(Quants quants, int n_tokens) {
+  return n_tokens > 2 || quants == Quants::kTwo || quants == Quants::kThree || quants == Quants::kFive ||
+         quants == Quants::kSix;
 }
 
 // One row group times T tokens, the first of which has its record at records.
@@ -187,8 +189,12 @@ struct GroupTile {
     constexpr int kBits = quant_bits(kFormat.quants) + kExcess;
     const int8_t* block = reinterpret_cast<const int8_t*>(records) + b * kBlock;
     I32 idot[T];
-    if constexpr (T == 1) {
-      idot[0] = dot_single<kPlanes, kBits, kHalf * kCount, kCount>(w, block, layout.low_at());
+    if constexpr (T <= kChainTokens) {
+#pragma unroll
+      for (int t = 0; t < T; ++t) {
+        const int8_t* token = block + static_cast<size_t>(t) * stride;
+        idot[t] = dot_single<kPlanes, kBits, kHalf * kCount, kCount>(w, token, layout.low_at());
+      }
     } else {
       dot_planes<kPlanes, T, kBits, kHalf * kCount, kCount>(w, block, layout.low_at(), stride, idot);
     }
@@ -229,7 +235,7 @@ struct GroupTile {
     for (int t = 0; t < T; ++t) acc[t] = f_zero();
     for (size_t b = 0; b < layout.n_blocks; b += kParts) {
       load_unit_scales<kType>(group, b, unit);
-      if constexpr (T == 1 && fetches_ahead(kLayout.format.quants)) {
+      if constexpr (fetches_ahead(kLayout.format.quants, T)) {
         const uint8_t* ahead = group + b / kParts * kStep + kFetchAhead;
 #pragma unroll
         for (size_t at = 0; at < kStep; at += kCacheLine) __builtin_prefetch(ahead + at);
@@ -283,6 +289,9 @@ void matmul_planes(const MatmulArgs& m) {
       size_t token = token_tiles<kType, kPlanes, kTileTokens>(m, group_bytes, layout, group, last, begin, end);
       if constexpr (kTileTokens > 4) {
         token = token_tiles<kType, kPlanes, 4>(m, group_bytes, layout, group, last, token, end);
+      }
+      if constexpr (kTileTokens > 4) {
+        token = token_tiles<kType, kPlanes, 3>(m, group_bytes, layout, group, last, token, end);
       }
       if constexpr (kTileTokens > 2) {
         token = token_tiles<kType, kPlanes, 2>(m, group_bytes, layout, group, last, token, end);

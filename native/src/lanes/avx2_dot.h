@@ -7,6 +7,7 @@ namespace emel {
 namespace {
 
 constexpr int kTileTokens = 2;  // tokens per tile of block weights
+constexpr int kChainTokens = 1;  // tokens per tile that have the planes in chains of their own (dot_single)
 constexpr bool kShiftSums = false;  // larger weights take more products here
 
 // Pairs of products with a nibble reach at most 2*15*127 = 3810, so the eight of a block fit int16. Wider weights go

@@ -17,6 +17,7 @@ using I32 = __m512i;
 
 // Tile shapes that fit the register file: tokens per tile of block weights.
 constexpr int kTileTokens = 8;
+constexpr int kChainTokens = 4;  // tokens per tile that have the planes in chains of their own (dot_single)
 constexpr bool kShiftSums = true;  // fields of two bits are shifted down in the sums, not in the weights
 constexpr int kFloatTokens = 4;  // tokens per tile with float weights
 constexpr int kScoreRows = 8;  // query rows per tile of attention scores

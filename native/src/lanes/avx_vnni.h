@@ -7,6 +7,7 @@ namespace emel {
 namespace {
 
 constexpr int kTileTokens = 4;  // tokens per tile of block weights
+constexpr int kChainTokens = 1;  // tokens per tile that have the planes in chains of their own (dot_single)
 constexpr bool kShiftSums = true;  // fields of two bits are shifted down in the sums, not in the weights
 
 // The same instruction has two encodings: VEX on CPUs without AVX-512, EVEX on those with it. The library is built with

@@ -7,6 +7,7 @@ namespace emel {
 namespace {
 
 constexpr int kTileTokens = 4;  // tokens per tile of block weights
+constexpr int kChainTokens = 1;  // tokens per tile that have the planes in chains of their own (dot_single)
 constexpr bool kShiftSums = false;  // weights above 127 cost more here
 
 // The activations of a block, four columns in each of eight groups.
