@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -49,7 +50,8 @@ def create_app(models: ServedModels, settings: Settings) -> Starlette:
     """The application. The models are loaded when it starts, and unloaded when it ends."""
 
     @contextlib.asynccontextmanager
-    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        app.state.compiling = ThreadPoolExecutor(4, "compiling")
         models.start()
         unloading = asyncio.ensure_future(_unload_idle(models, settings.idle_unload_seconds))
         try:
@@ -57,6 +59,7 @@ def create_app(models: ServedModels, settings: Settings) -> Starlette:
         finally:
             unloading.cancel()
             await models.close()
+            app.state.compiling.shutdown(wait=False, cancel_futures=True)
             await asyncio.to_thread(CHECKER.close)
 
     middleware = [Middleware(AccessLog), Middleware(Gate, settings=settings)]

@@ -15,7 +15,7 @@ from emel.server.choices import Job
 from emel.server.connection import EventStream
 from emel.server.constraints import constraint_of
 from emel.server.errors import invalid, of_exception
-from emel.server.generating import begin, new_head, settings_used, timings, usage, whole
+from emel.server.generating import begin, in_thread, new_head, settings_used, timings, usage, whole
 from emel.server.logprobs import chat_logprobs
 from emel.server.shapes import ChatRequest
 from emel.server.tools import calls_on_wire, chosen_tools, tool_constraint
@@ -57,7 +57,7 @@ async def create_chat_completion(request: Request) -> Response | EventStream:
     state = request.app.state
     shape = await read_shape(request, ChatRequest)
     served = await state.models.ready(shape.model)
-    chat = await asyncio.to_thread(prepare, served, shape)
+    chat = await in_thread(request, prepare, served, shape)
     choices = begin(request, served, [chat.job(shape.n or 1)])
     if shape.stream:
         head = new_head("chatcmpl-", "chat.completion.chunk", served)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.responses import JSONResponse
@@ -13,7 +12,7 @@ from emel.server.choices import Job
 from emel.server.connection import EventStream
 from emel.server.constraints import constraint_of
 from emel.server.errors import invalid, of_exception
-from emel.server.generating import begin, check_count, new_head, settings_used, timings, usage, whole
+from emel.server.generating import begin, check_count, in_thread, new_head, settings_used, timings, usage, whole
 from emel.server.logprobs import completion_logprobs
 from emel.server.shapes import CompletionRequest
 from emel.text.answers import PlainParser, TextPiece
@@ -45,7 +44,7 @@ async def create_completion(request: Request) -> Response | EventStream:
     served = await state.models.ready(shape.model)
     n = shape.n or 1
     check_count(request, served, n * (len(shape.prompt) if shape.has_many else 1))
-    prompts, new_constraint = await asyncio.to_thread(_prepare, served, shape)
+    prompts, new_constraint = await in_thread(request, _prepare, served, shape)
     echoes = [served.model.detokenize(ids) if shape.echo else "" for ids in prompts for _ in range(n)]
     options = shape.sampling()
     choices = begin(request, served, [Job(ids, options, PlainParser, new_constraint, n) for ids in prompts])

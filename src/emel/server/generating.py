@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from emel.server.choices import Choices
 from emel.server.connection import unless_gone
 from emel.server.errors import ApiError, invalid, too_long
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from starlette.requests import Request
 
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     from emel.server.metrics import Metrics
     from emel.server.served import ServedModel
     from emel.server.settings import Settings
+    from emel.server.shapes import ConstrainedShape
 
+S = TypeVar("S", bound="ConstrainedShape")
+T = TypeVar("T")
 _numbers = itertools.count(1)
 _process = os.urandom(6).hex()
 
@@ -90,6 +94,15 @@ def begin(request: Request, served: ServedModel, jobs: Sequence[Job]) -> Choices
     metrics: Metrics = request.app.state.metrics
     observers = [metrics.observer(served.name) for _ in range(n_answers)]
     return Choices(model, jobs, settings.request_timeout, observers, request.scope)
+
+
+async def in_thread(request: Request, prepare: Callable[[ServedModel, S], T], served: ServedModel, shape: S) -> T:
+    """What `prepare` returns, called in a thread: in one of a few where it may compile something, which may take long.
+
+    So those who send what is hard to compile hold up only each other.
+    """
+    executor = request.app.state.compiling if shape.is_constrained else None
+    return await asyncio.get_running_loop().run_in_executor(executor, prepare, served, shape)
 
 
 async def whole(request: Request, choices: Choices) -> list[Answer]:

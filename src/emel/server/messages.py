@@ -5,7 +5,6 @@ A request is turned into that of a chat and answered like one; only the words on
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from emel.server.body import read_shape
 from emel.server.chat import prepare
 from emel.server.connection import EventStream
 from emel.server.errors import invalid, of_exception
-from emel.server.generating import begin, new_id, whole
+from emel.server.generating import begin, in_thread, new_id, whole
 from emel.server.sampling import Shape
 from emel.server.shapes import ChatRequest
 from emel.text.answers import CallPiece, ReasoningPiece, TextPiece
@@ -59,7 +58,7 @@ async def create_message(request: Request) -> Response | EventStream:
     if shape.max_tokens is None:
         raise invalid("max_tokens: field required", "max_tokens")
     served = await request.app.state.models.ready(shape.model)
-    chat = await asyncio.to_thread(prepare, served, as_chat(shape))
+    chat = await in_thread(request, prepare, served, as_chat(shape))
     choices = begin(request, served, [chat.job()])
     if shape.stream:
         events = _events(served, choices, len(chat.prompt_ids))
@@ -73,7 +72,7 @@ async def count_tokens(request: Request) -> Response:
     """How many tokens a request's prompt has."""
     shape = await read_shape(request, MessagesRequest)
     served = await request.app.state.models.ready(shape.model)
-    chat = await asyncio.to_thread(prepare, served, as_chat(shape))
+    chat = await in_thread(request, prepare, served, as_chat(shape))
     return JSONResponse({"input_tokens": len(chat.prompt_ids)})
 
 

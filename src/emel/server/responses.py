@@ -5,7 +5,6 @@ A request is turned into that of a chat and answered like one; only the words on
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from emel.server.body import read_shape
 from emel.server.chat import prepare
 from emel.server.connection import EventStream
 from emel.server.errors import of_exception
-from emel.server.generating import begin, new_id, whole
+from emel.server.generating import begin, in_thread, new_id, whole
 from emel.server.response_events import ResponseEvents
 from emel.server.response_items import call_item, message_item, reasoning_item
 from emel.server.response_requests import ResponsesRequest, as_chat
@@ -34,7 +33,7 @@ async def create_response(request: Request) -> Response | EventStream:
     """The endpoint."""
     shape = await read_shape(request, ResponsesRequest)
     served = await request.app.state.models.ready(shape.model)
-    chat = await asyncio.to_thread(prepare, served, as_chat(shape))
+    chat = await in_thread(request, prepare, served, as_chat(shape))
     choices = begin(request, served, [chat.job()])
     head = _head(served, shape)
     if shape.stream:

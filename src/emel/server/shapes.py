@@ -43,6 +43,19 @@ class ConstrainedShape(SamplingShape):
     transcript: bool | None = Field(None, description="adds a transcript that `emel verify` can replay")
 
     @property
+    def is_constrained(self) -> bool:
+        """Whether something has to be compiled for it."""
+        fields = (
+            self.response_format,
+            self.json_schema,
+            self.grammar,
+            self.regex,
+            self.choice,
+            self.structured_outputs,
+        )
+        return any(each is not None for each in fields)
+
+    @property
     def wants_usage(self) -> bool:
         """Whether a stream ends with a chunk of usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
@@ -63,6 +76,11 @@ class ChatRequest(ConstrainedShape):
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether something has to be compiled for it."""
+        return super().is_constrained or self.tool_choice not in (None, "auto", "none")
 
     def sampling(self) -> dict[str, Any]:
         """Keywords for Model.submit."""

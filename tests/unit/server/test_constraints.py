@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 import jsonschema
@@ -207,3 +209,26 @@ def test_json_mode_ends_with_the_value(served: ServedModel) -> None:
     assert constraint.is_over or left - {b" ", b"\n"} == {
         model.tokenizer.token_bytes(each) for each in model.tokenizer.end_ids
     }
+
+
+def test_those_who_compile_hold_up_only_each_other(
+    serve: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = serve(FakeModel("x"))
+    is_over, n_checked = threading.Event(), threading.Semaphore(0)
+
+    def check(grammar: str) -> str:
+        n_checked.release()
+        is_over.wait(60)
+        return "it is too hard"
+
+    monkeypatch.setattr(CHECKER, "check", check)
+    with ThreadPoolExecutor(8) as asking:
+        bodies = [{"messages": MESSAGES, "regex": f"{index}+"} for index in range(8)]
+        waiting = [asking.submit(client.post, "/v1/chat/completions", json=body) for body in bodies]
+        for _ in range(4):
+            assert n_checked.acquire(timeout=60)
+        assert client.post("/v1/chat/completions", json={"messages": MESSAGES}).status_code == 200
+        assert not any(each.done() for each in waiting)
+        is_over.set()
+        assert {each.result().status_code for each in waiting} == {400}
