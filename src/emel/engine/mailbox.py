@@ -37,6 +37,8 @@ class Mailbox:
         self._actions: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._is_served = False  # by a thread of its own
+        self._is_over = threading.Event()  # where there was none
         self._process = os.getpid()
         self.is_closed = False
         self.has_stopped = False
@@ -71,23 +73,35 @@ class Mailbox:
         if self.is_own_thread:
             return
         with self._starting:
-            thread = self._thread
-        if thread is None:
+            thread, is_unused = self._thread, self._thread is None and not self.has_stopped
+            if is_unused:
+                self._thread = threading.current_thread()  # nobody else stops it meanwhile, or starts a thread
+        if is_unused:
+            self._stop_unused()
+        elif thread is not None and not self.has_forked:
+            if self._is_served:
+                thread.join()
+            else:
+                self._is_over.wait()
+
+    def _stop_unused(self) -> None:
+        try:
             worker = self._worker()
-            if worker is not None and not self.has_stopped:
+            if worker is not None:
                 _stop(self, worker)
-        elif not self.has_forked:
-            thread.join()
+        finally:
+            self.has_stopped, self._thread = True, None
+            self._is_over.set()
 
     def _start(self) -> None:
         with self._starting:
-            if self._thread is None:
+            if self._thread is None and not self.has_stopped:
                 thread = threading.Thread(target=_serve, args=(self, self._worker), name="emel-compute", daemon=True)
-                self._thread = thread  # before it runs: it asks whether it is this one
+                self._thread, self._is_served = thread, True  # before it runs: it asks whether it is this one
                 try:
                     thread.start()
                 except BaseException:
-                    self._thread = None
+                    self._thread, self._is_served = None, False
                     raise
 
     def _end(self) -> None:

@@ -40,9 +40,9 @@ def save_session(session: Session, path: str | os.PathLike[str], token_ids: list
     What is not in the memory yet is computed. RequestError, and no file is touched, when that or the writing fails.
     """
     memory = _memory_of(session)
-    origin = _origin(session)
 
     def save() -> None:
+        origin = _origin(session)  # on the compute thread, as the file is for one at a time
         with LoneSequence(session, token_ids) as lone:
             for begin in range(lone.n_found, len(token_ids), session.chunk):
                 lone.compute(token_ids[begin : begin + session.chunk], Outputs.NONE)
@@ -58,10 +58,9 @@ def load_session(session: Session, path: str | os.PathLike[str]) -> list[int]:
     RequestError, and nothing changes, for a file that is damaged, or of another model, numerics version or kv_type.
     """
     memory = _memory_of(session)
-    origin = _origin(session)
 
     def load() -> list[int]:
-        sequence, token_ids = restore_sequence(memory, path, origin)
+        sequence, token_ids = restore_sequence(memory, path, _origin(session))
         try:
             memory.publish(sequence, token_ids)
         finally:

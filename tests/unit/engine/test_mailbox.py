@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -73,6 +74,36 @@ def test_mailbox_that_was_never_used_stops_without_a_thread() -> None:
     counter.mailbox.close()
     assert counter.n_stops == 1
     assert counter.mailbox._thread is None
+
+
+def test_mailbox_closed_by_several_threads_stops_once() -> None:
+    """While others put something in, and whether it was used before or not."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(100):
+            counter, done = Counter(), list[int]()
+            begin = threading.Barrier(6)
+
+            def close(mailbox: Mailbox = counter.mailbox, begin: threading.Barrier = begin) -> None:
+                begin.wait()
+                mailbox.close()
+                assert mailbox.has_stopped
+
+            def put(
+                mailbox: Mailbox = counter.mailbox, begin: threading.Barrier = begin, done: list[int] = done
+            ) -> None:
+                begin.wait()
+                mailbox.put(lambda: done.append(1))
+
+            with ThreadPoolExecutor(6) as pool:
+                running = [pool.submit(each) for each in (close, put, close, put, close, put)]
+                for each in running:
+                    each.result(20)
+            assert counter.n_stops == 1
+            assert done == [1, 1, 1]
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_thread_ends_when_nobody_holds_its_worker() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -55,6 +56,15 @@ def test_session_of_any_length_comes_back(model: emel.Model, tmp_path: Path, n_t
     ids = (IDS * 2)[:n_tokens]
     model.save_session(tmp_path / "s", ids)
     assert model.load_session(tmp_path / "s") == ids
+
+
+def test_sessions_are_saved_and_loaded_by_several_threads(tiny_path: Path, tmp_path: Path) -> None:
+    with emel.load(tiny_path, n_threads=1) as model, ThreadPoolExecutor(8) as pool:
+        saving = [pool.submit(model.save_session, tmp_path / str(n), IDS[:n]) for n in range(20, 28)]
+        for each in saving:
+            each.result(60)
+        loading = [pool.submit(model.load_session, tmp_path / str(n)) for n in range(20, 28)]
+        assert [each.result(60) for each in loading] == [IDS[:n] for n in range(20, 28)]
 
 
 def test_session_is_loaded_while_others_run(model: emel.Model, tmp_path: Path) -> None:
