@@ -77,6 +77,7 @@ def test_python_of_the_guides_runs(
     (models / "SmolLM2-135M-Instruct.Q4_1.gguf").symlink_to(smollm2_path)
     monkeypatch.setenv("EMEL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("EMEL_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)  # the guides write files
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.DOTALL)
     assert blocks
     variables: dict[str, object] = {}
