@@ -71,6 +71,8 @@ def save_sequence(
     except (OverflowError, TypeError) as error:
         raise CacheError(f"token ids must be int32: {error}") from error
     target = Path(path)
+    if target.exists() and not target.is_file():
+        raise CacheError(f"cannot save a sequence in place of {target}: it is no regular file")
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -169,3 +170,12 @@ def test_what_cannot_be_computed_leaves_the_file_alone(model: emel.Model, tmp_pa
         with pytest.raises(RequestError):
             model.save_session(tmp_path / "s", ids)
     assert (tmp_path / "s").read_bytes() == b"before"
+
+
+def test_session_takes_the_place_of_no_device(model: emel.Model, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path):
+        with pytest.raises(RequestError, match=r"cannot save a sequence in place of .*: it is no regular file$"):
+            model.save_session(path, IDS)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
