@@ -24,11 +24,16 @@ _N_SEEDS = 2**64
 
 
 def submit_all(
-    session: Session, prompt_ids: Iterable[int], listeners: Sequence[Listener], options: Mapping[str, Any]
+    session: Session,
+    prompt_ids: Iterable[int],
+    listeners: Sequence[Listener],
+    options: Mapping[str, Any],
+    into: list[Request] | None = None,
 ) -> list[Request]:
     """A request for each listener, all of one prompt, which is computed once; returns at once.
 
-    Request i draws by the seed plus i. RequestError for what is wrong, before anything is queued.
+    Request i draws by the seed plus i. RequestError for what is wrong, before anything is queued. `into` has the
+    requests before they are submitted, so that whoever is interrupted on the way knows what to cancel.
     """
     session.check_open()
     session.check_generates()
@@ -42,11 +47,13 @@ def submit_all(
     if len(listeners) > 1 and keywords.get("constraint") is not None:
         raise RequestError("a constraint follows one answer, n asks for several: ask for them one by one")
     with request_failures():
-        requests = [
+        made = [
             Request(session, ids, each, listener, stops=stops, **keywords)
             for each, listener in zip(_seeded(params, len(listeners)), listeners, strict=True)
         ]
-    leader, *followers = requests
+    requests = [] if into is None else into
+    requests += made
+    leader, *followers = made
     leader.followers.extend(followers)
     session.submit(leader)
     return requests
@@ -57,8 +64,9 @@ def complete(session: Session, prompt_ids: Iterable[int], options: Mapping[str, 
     session.check_may_wait()
     n = options.get("n", 1)
     endings = [Ending() for _ in range(n if isinstance(n, int) and 1 < n <= MAX_ANSWERS else 1)]  # others are refused
-    requests = submit_all(session, prompt_ids, endings, options)
+    requests: list[Request] = []
     try:
+        submit_all(session, prompt_ids, endings, options, requests)
         first, *others = [ending.result() for ending in endings]
     except BaseException:
         for request in requests:

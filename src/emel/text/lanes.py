@@ -121,7 +121,9 @@ def withdraw(context: WaveContext, event: Withdraw) -> None:
     elif lane in context.waiting:
         context.waiting.remove(lane)
     else:
-        leader = next(each for each in (*context.lanes, *context.waiting) if lane in each.followers)
+        leader = next((each for each in (*context.lanes, *context.waiting) if lane in each.followers), None)
+        if leader is None:  # it never came: who submits it was interrupted
+            return
         leader.followers.remove(lane)
     lane.generator.dispatch(_CANCEL)
     _settle(context, lane)
