@@ -327,6 +327,11 @@ EMEL_INLINE void float_tile(const MatmulArgs& m, const Weight* columns, size_t g
   const size_t stride = m.activation_stride / sizeof(float);
   size_t k = 0;
   for (; k + 4 <= m.cols; k += 4) {
+    if constexpr (T > 1) {
+      const uint8_t* ahead = reinterpret_cast<const uint8_t*>(columns + k * kRowsPerGroup) + kFetchAhead;
+#pragma unroll
+      for (size_t at = 0; at < 4 * kRowsPerGroup * sizeof(Weight); at += kCacheLine) __builtin_prefetch(ahead + at);
+    }
 #pragma unroll
     for (int p = 0; p < 4; ++p) {
       const F32 w = load_column(columns + (k + static_cast<size_t>(p)) * kRowsPerGroup);
