@@ -29,10 +29,10 @@ SAMPLING: dict[str, dict[str, object]] = {
     "sampled": {"temperature": 0.7, "top_k": 40, "top_p": 0.9, "seed": 4},
 }
 FREED = 3  # blocks that the interpreter may keep in its free lists instead of giving them back, of a line
-# Lines whose objects are the request itself: its tokens, its text, and the blocks of its keys and values.
+# Lines whose objects are the request itself: its tokens, its text, the blocks of its keys and values and their ids.
 OF_THE_REQUEST = re.compile(
-    r"token_ids\.append\(|_text\.append\(|argmax\[output\]|_token\.value|new_text = |Chunk\(|\.decode\(|text\[:"
-    r"|blocks \+= added|added = |\.state\.blocks"
+    r"context\.ids\.append\(|context\.text\.append\(|argmax\[output\]|choice\.token|Chunk\(|\.decode\(|text\[:"
+    r"|token_ids = tuple\(|blocks \+= added|added = |\.state\.blocks|array\(\"i\", token_ids\)"
 )
 
 
@@ -47,7 +47,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
 def text_steps(model: Model, **sampling: object) -> Iterator[int]:
     """One item for each chunk of streamed text: the number of its tokens."""
     prompt = model.detokenize(PROMPT)
-    for chunk in model.stream(prompt, max_tokens=N_WARM + N_STEPS + 100, **sampling):
+    # Guesses keep an index of the request's tokens, which grows with them.
+    for chunk in model.stream(prompt, max_tokens=N_WARM + N_STEPS + 100, speculate=False, **sampling):
         assert chunk.finish_reason is None, "the request ended before it was measured: choose another seed"
         yield len(chunk.token_ids)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 import time
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from emel._native import LIBRARY, abi, check
+from emel._native import LIBRARY, check
 from emel._native.abi import OpKind
 from emel.kernel.pool import LanePool
+from emel.kernel.sampling import NativeSampler, Step
 from emel.tensor.types import TensorType
 from native.float_environment import LAYOUT, control_word, hostile_environment
 from native.small_plan import SmallPlan, aligned_bytes
@@ -194,22 +194,14 @@ def helper_results() -> list[bytes]:
     """What the functions outside plans compute, over values that rounding would show in."""
     rng = np.random.default_rng(3)
     logits = rng.standard_normal(997).astype(np.float32)
-    scratch = aligned_bytes(LIBRARY.emel_sample_scratch(997))
-    parameters = abi.Sampling(temperature=0.7, top_p=0.9, min_p=0.01, top_k=0, seed=5)
-    token, tokens = ctypes.c_int32(), []
+    steps = (Step.TOP_P, Step.MIN_P, Step.TEMPERATURE)
+    sampler = NativeSampler(997, seed=5, steps=steps, temperature=0.7, top_p=0.9, min_p=0.01)
     frequencies = np.zeros(64)
     values = np.zeros(3200, np.float32)
     raw = rng.integers(0, 256, 2000, np.uint8)
     raw[1::20] &= 0x3B  # finite float16 scales and offsets
     raw[3::20] &= 0x3B
-    for position in range(300):
-        parameters.position = position
-        check(
-            LIBRARY.emel_sample(
-                logits.ctypes.data, 997, parameters, scratch.ctypes.data, scratch.nbytes, ctypes.byref(token)
-            )
-        )
-        tokens.append(token.value)
+    tokens = [sampler.choose(logits.ctypes.data, position) for position in range(300)]
     check(LIBRARY.emel_rope_frequencies(10000.0, 128, frequencies.ctypes.data))
     check(LIBRARY.emel_dequantize(int(TensorType.Q4_1), raw.ctypes.data, raw.nbytes, values.ctypes.data, 3200))
     return [bytes(str(tokens), "ascii"), frequencies.tobytes(), values.tobytes()]

@@ -9,12 +9,15 @@ import emel
 from emel import errors
 
 ERRORS = [each for _, each in inspect.getmembers(errors, inspect.isclass)]
+WITH_RESULTS = errors.PromptsFailedError  # its hint is its own
 
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_errors_are_public_and_have_a_hint(error: type[errors.EmelError]) -> None:
     assert getattr(emel, error.__name__) is error
     assert issubclass(error, emel.EmelError)
+    if error is WITH_RESULTS:
+        return
     plain, hinted = error("it is so"), error("it is so", hint="do this")
     assert (str(plain), plain.hint) == ("it is so", None)
     assert (str(hinted), hinted.hint) == ("it is so", "do this")

@@ -31,7 +31,7 @@ def test_spm_agrees_with_sentencepiece(options: dict[str, object]) -> None:
         assert encoder.encode(text, is_first=True) == processor.encode(text), text  # type: ignore[attr-defined]
 
 
-@given(text=st.one_of(MIXED, st.text(st.characters(exclude_characters="\0"), max_size=30)))
+@given(text=st.one_of(MIXED, st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)))
 @settings(deadline=None, max_examples=150)
 def test_spm_agrees_with_sentencepiece_on_any_text(text: str) -> None:
     encoder, processor = encoder_of(byte_fallback=True)
