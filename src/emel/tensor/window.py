@@ -9,6 +9,8 @@
 5. Unbind cancels and joins the loads in flight.
 What is refused or failed leaves its reason in `context.error`. The machine runs under the external-completion policy:
 only the thread that dispatches touches it.
+
+(Over 400 lines because the guards and effects of one table share the ring's bookkeeping, which nothing else may touch.)
 """
 
 from __future__ import annotations

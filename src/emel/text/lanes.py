@@ -1,7 +1,7 @@
 """What the steps of a wave do to its lanes: the effects of emel.text.wavefront, and what they keep.
 
 Every loop over lanes goes in the order of their rows: the order the native library wants, and the one in which failures
-are reported, the lowest first.
+are reported, the lowest first. (Over 400 lines because the effects of one table share what is private to a wave.)
 """
 
 from __future__ import annotations

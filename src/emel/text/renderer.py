@@ -50,7 +50,7 @@ class Renderer:
             start, self.stop = met
             self._held = ""
             return text[:start]
-        n_certain = len(text) - _longest_beginning(text, self._stops)
+        n_certain = len(text) - longest_beginning(text, self._stops)
         self._held = text[n_certain:]
         return text[:n_certain]
 
@@ -72,8 +72,8 @@ def _first_stop(text: str, stops: Sequence[str]) -> tuple[int, str] | None:
     return start, stop
 
 
-def _longest_beginning(text: str, stops: Sequence[str]) -> int:
-    """Length of the longest end of the text that is the beginning of a stop string."""
+def longest_beginning(text: str, stops: Sequence[str]) -> int:
+    """Length of the longest end of the text that is the beginning, and no more, of a stop string."""
     longest = 0
     for stop in stops:
         start = max(0, len(text) - len(stop) + 1)
