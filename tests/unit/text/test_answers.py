@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import keyword
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -17,16 +18,32 @@ from emel.text.answers import (
     TextPiece,
     ToolCall,
     find_dialect,
-    joined,
     new_parser,
 )
 from emel.text.answers.dialects import GEMMA, GENERIC, HARMONY, HERMES, LFM2, LLAMA3, MISTRAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ALL = (HERMES, LLAMA3, MISTRAL, LFM2, GEMMA, HARMONY, GENERIC)
 WEATHER = ToolCall("get_weather", '{"city": "Paris"}')
 CLOCK = ToolCall("clock", "{}")
 LOOK = "<|channel|>analysis<|message|>Look.<|end|><|start|>assistant<|channel|>"
 JSON_CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
+
+
+def joined(pieces: Iterable[Piece]) -> list[Piece]:
+    """The same with neighbours of one kind put together."""
+    whole: list[Piece] = []
+    for piece in pieces:
+        last = whole[-1] if whole else None
+        if isinstance(last, TextPiece) and isinstance(piece, TextPiece):
+            whole[-1] = TextPiece(last.text + piece.text)
+        elif isinstance(last, ReasoningPiece) and isinstance(piece, ReasoningPiece):
+            whole[-1] = ReasoningPiece(last.text + piece.text)
+        else:
+            whole.append(piece)
+    return whole
 
 
 def pieces_of(dialect: Dialect, *chunks: str, has_tools: bool = True, is_reasoning: bool = False) -> list[Piece]:

@@ -9,7 +9,7 @@ Pure: text in, pieces out, however the text is cut. Nothing is lost: what looks 
 """
 
 from emel.text.answers.dialects import Dialect, find_dialect, new_parser
-from emel.text.answers.pieces import AnswerParser, CallPiece, Piece, ReasoningPiece, TextPiece, ToolCall, joined
+from emel.text.answers.pieces import AnswerParser, CallPiece, Piece, ReasoningPiece, TextPiece, ToolCall
 from emel.text.answers.plain import PlainParser
 
 __all__ = [
@@ -22,6 +22,5 @@ __all__ = [
     "TextPiece",
     "ToolCall",
     "find_dialect",
-    "joined",
     "new_parser",
 ]

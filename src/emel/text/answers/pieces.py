@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +47,3 @@ class AnswerParser(Protocol):
 
     def flush(self) -> list[Piece]:
         """The rest: no more text will come."""
-
-
-def joined(pieces: Iterable[Piece]) -> list[Piece]:
-    """The same with neighbours of one kind put together."""
-    whole: list[Piece] = []
-    for piece in pieces:
-        last = whole[-1] if whole else None
-        if isinstance(last, TextPiece) and isinstance(piece, TextPiece):
-            whole[-1] = TextPiece(last.text + piece.text)
-        elif isinstance(last, ReasoningPiece) and isinstance(piece, ReasoningPiece):
-            whole[-1] = ReasoningPiece(last.text + piece.text)
-        else:
-            whole.append(piece)
-    return whole
