@@ -41,11 +41,6 @@ class HybridCache:
         kv.prefixes.on_drop = self._drop
 
     @property
-    def n_checkpoints(self) -> int:
-        """States kept at block borders."""
-        return len(self._checkpoints)
-
-    @property
     def n_ctx(self) -> int:
         """Tokens a sequence may have."""
         return self.kv.n_ctx

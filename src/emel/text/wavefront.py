@@ -12,7 +12,8 @@
 6. A run that fails for several lanes, or with drafts, says not whose fault it was: it is taken back, and each of them
    runs alone once, without a draft.
 
-Dispatched between two steps: Submit, Withdraw, MakeRoom, Shut. What the effects do to a lane is in emel.text.lanes.
+Dispatched between two steps: Submit, Withdraw, MakeRoom, Shut. Effects are in emel.text.lanes (who has a lane) and
+emel.text.steps (what a step does with it).
 """
 
 from __future__ import annotations
@@ -27,22 +28,24 @@ from emel.text.lanes import (
     Lane,
     WaveCounters,
     admit_first,
-    compute,
     enqueue,
     fail_all,
+    preempt_last,
+    retire,
+    withdraw,
+)
+from emel.text.speculation_steps import drop_drafts
+from emel.text.steps import (
+    compute,
     fail_step,
     fail_too_large,
     isolate,
     plan_step,
     preempt_and_plan,
-    preempt_last,
     publish,
     reserve_step,
-    retire,
     sample,
-    withdraw,
 )
-from emel.text.speculation_steps import drop_drafts
 from emel.text.waiting import WaitingLine
 
 if TYPE_CHECKING:

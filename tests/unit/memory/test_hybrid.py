@@ -114,7 +114,7 @@ def test_hybrid_refuses_a_checkpoint_elsewhere(cache: HybridCache) -> None:
         assert not cache.can_checkpoint(sequence)
         with pytest.raises(CacheError, match=f"has {len(tokens)} tokens: a checkpoint needs a published full block"):
             cache.checkpoint(sequence)
-    assert (cache.n_checkpoints, cache.slots.n_free) == (0, 3)
+    assert (len(cache._checkpoints), cache.slots.n_free) == (0, 3)
 
 
 def test_hybrid_checkpoint_leaves_with_its_block(cache: HybridCache) -> None:
@@ -124,9 +124,9 @@ def test_hybrid_checkpoint_leaves_with_its_block(cache: HybridCache) -> None:
     cache.checkpoint(sequence)
     cache.checkpoint(sequence)
     cache.close_sequence(sequence)
-    assert (cache.n_checkpoints, cache.slots.n_free) == (1, 3)
+    assert (len(cache._checkpoints), cache.slots.n_free) == (1, 3)
     cache.kv.prefixes.clear()
-    assert (cache.n_checkpoints, cache.slots.n_free) == (0, 4)
+    assert (len(cache._checkpoints), cache.slots.n_free) == (0, 4)
 
 
 def test_hybrid_sequences_take_the_oldest_checkpoints_slot() -> None:
@@ -138,14 +138,14 @@ def test_hybrid_sequences_take_the_oldest_checkpoints_slot() -> None:
     assert cache.match([*A, 0]) == 16
     # The only slot to be had is the checkpoint's own.
     other, n_cached = cache.open_with_prefix([*A, 0])
-    assert (n_cached, agrees(cache, other, A), cache.n_checkpoints) == (16, True, 0)
+    assert (n_cached, agrees(cache, other, A), len(cache._checkpoints)) == (16, True, 0)
     assert not cache.can_checkpoint(sequence)
     with pytest.raises(CacheFullError, match="all 2 recurrent states are in use by sequences"):
         cache.checkpoint(sequence)
     cache.close_sequence(other)
     cache.checkpoint(sequence)
     third = cache.open()
-    assert (agrees(cache, third, []), cache.n_checkpoints, cache.match([*A, 0])) == (True, 0, 0)
+    assert (agrees(cache, third, []), len(cache._checkpoints), cache.match([*A, 0])) == (True, 0, 0)
     cache.close()
 
 
@@ -202,7 +202,7 @@ def test_hybrid_repair_makes_both_agree(cache: HybridCache) -> None:
     cache.repair([one, two])
     assert (agrees(cache, two, []), cache.slots.n_free) == (True, 1)
     cache.repair([one])
-    assert (agrees(cache, one, A), cache.slots.n_free, cache.n_checkpoints) == (True, 2, 1)
+    assert (agrees(cache, one, A), cache.slots.n_free, len(cache._checkpoints)) == (True, 2, 1)
     with pytest.raises(CacheError, match="sequence 1 is not open"):
         cache.slot(two)
 
@@ -219,7 +219,7 @@ class Hybrids(RuleBasedStateMachine):
         for sequence in self.tokens:
             self.cache.close_sequence(sequence)
         self.cache.kv.prefixes.clear()
-        assert (self.cache.slots.n_free, self.cache.n_checkpoints, self.cache.kv.pool.n_free) == (5, 0, 9)
+        assert (self.cache.slots.n_free, len(self.cache._checkpoints), self.cache.kv.pool.n_free) == (5, 0, 9)
         self.cache.close()
 
     @precondition(lambda self: self.cache.can_open())
@@ -269,15 +269,15 @@ class Hybrids(RuleBasedStateMachine):
 
     @rule()
     def repair(self) -> None:
-        n_checkpoints = self.cache.n_checkpoints
+        n_checkpoints = len(self.cache._checkpoints)
         self.cache.repair(list(self.tokens))
-        assert self.cache.n_checkpoints == n_checkpoints
+        assert len(self.cache._checkpoints) == n_checkpoints
 
     @invariant()
     def blocks_and_states_agree(self) -> None:
         for sequence, tokens in self.tokens.items():
             assert agrees(self.cache, sequence, tokens)
-        assert self.cache.slots.n_free == 5 - len(self.tokens) - self.cache.n_checkpoints
+        assert self.cache.slots.n_free == 5 - len(self.tokens) - len(self.cache._checkpoints)
 
 
 TestHybrids = Hybrids.TestCase
