@@ -37,6 +37,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N,N",
         help="tokens in the context before writing (0,1024,4096)",
     )
+    group.add_argument(
+        "--answer", type=counts(1), default=(1, 100), metavar="N,N", help="tokens of whole answers to a word (1,100)"
+    )
     group.add_argument("--no-cold-start", action="store_true", help="leave out process start to first token")
     add_activations(group)
     group = add_measurement(parser, "workload")
@@ -61,7 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
     plan = Plan(
         model=model,
         workloads=plan_workloads(
-            arguments.prefill, arguments.decode, arguments.depth, cold_start=not arguments.no_cold_start
+            arguments.prefill,
+            arguments.decode,
+            arguments.depth,
+            arguments.answer,
+            cold_start=not arguments.no_cold_start,
         ),
         threads=arguments.threads or sorted({1, n_cpus()}),
         n_runs=arguments.runs,

@@ -145,7 +145,7 @@ def _compare(arguments: argparse.Namespace, threads: Sequence[int], progress: Pr
     from emel.engine.models import DEFAULT_MODEL, resolve_model
 
     model = resolve_model(arguments.model or DEFAULT_MODEL)
-    workloads = plan_workloads((END_TO_END_PREFILL,), END_TO_END_DECODE, (0,), cold_start=False)
+    workloads = plan_workloads((END_TO_END_PREFILL,), END_TO_END_DECODE, (0,), (), cold_start=False)
     plan = Plan(model, workloads, threads, arguments.runs, arguments.warmup, compare=True)
     report = Report(describe_machine(), model.name, model.stat().st_size, arguments.warmup, arguments.runs)
     GenerationSuite(plan, report, progress).run()

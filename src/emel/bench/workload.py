@@ -11,16 +11,18 @@ if TYPE_CHECKING:
 
     from emel.bench.protocol import Timings
 
-Kind: TypeAlias = Literal["prefill", "decode", "cold start", "cold start peak"]
+Kind: TypeAlias = Literal["prefill", "decode", "answer", "cold start", "cold start peak"]
 Unit: TypeAlias = Literal["tokens/s", "s", "MB"]
 
-N_COLD_PROMPT = 16
-"""Tokens of the prompt whose first answer ends a cold start: about a short question."""
+N_SHORT_PROMPT = 16
+"""Tokens of the prompt of an answer and of a cold start: a word or a short question in a chat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One row of the table. Prefill gives tokens/s of the prompt, decode tokens/s after it, a cold start seconds.
+    """One row of the table. Prefill gives tokens/s of the prompt, decode tokens/s after it, the others seconds.
+
+    An answer is a short prompt and all its tokens, of which reading the prompt gives the first.
 
     The peak of resident memory is a second row of the cold starts, not a workload of its own.
     """
@@ -34,6 +36,8 @@ class Workload:
         """What the row is called."""
         if self.kind == "prefill":
             return f"prefill {self.n_prompt}"
+        if self.kind == "answer":
+            return f"answer {self.n_decode + 1}"
         if self.kind != "decode":
             return self.kind
         depth = f" at depth {self.n_prompt}" if self.n_prompt > 1 else ""
@@ -42,7 +46,7 @@ class Workload:
     @property
     def unit(self) -> Unit:
         """The unit of the figure; of tokens/s more is better, of the others less."""
-        units: dict[Kind, Unit] = {"cold start": "s", "cold start peak": "MB"}
+        units: dict[Kind, Unit] = {"answer": "s", "cold start": "s", "cold start peak": "MB"}
         return units.get(self.kind, "tokens/s")
 
     @property
@@ -51,18 +55,23 @@ class Workload:
         return self.n_prompt + self.n_decode
 
     def result(self, timings: Timings) -> float:
-        """The workload's figure from one run of a prefill or decode."""
+        """The workload's figure from one run of a prefill, a decode or an answer."""
         if self.kind == "prefill":
             return self.n_prompt / timings.prefill_seconds
+        if self.kind == "answer":
+            return timings.prefill_seconds + timings.decode_seconds
         return self.n_decode / timings.decode_seconds
 
 
-def plan_workloads(prefill: Sequence[int], n_decode: int, depths: Sequence[int], *, cold_start: bool) -> list[Workload]:
+def plan_workloads(
+    prefill: Sequence[int], n_decode: int, depths: Sequence[int], answers: Sequence[int], *, cold_start: bool
+) -> list[Workload]:
     """The suite's workloads in the order they run. A decode at depth 0 still needs one token to start from."""
     workloads = [Workload("prefill", n_prompt, 0) for n_prompt in prefill]
     workloads += [Workload("decode", max(depth, 1), n_decode) for depth in depths]
+    workloads += [Workload("answer", N_SHORT_PROMPT, n_tokens - 1) for n_tokens in answers]
     if cold_start:
-        workloads.append(Workload("cold start", N_COLD_PROMPT, 0))
+        workloads.append(Workload("cold start", N_SHORT_PROMPT, 0))
     return list(dict.fromkeys(workloads))
 
 

@@ -16,7 +16,23 @@ if TYPE_CHECKING:
 
     from emel.bench.report import Report
 
-QUICK = ["generation", "--runs", "1", "--warmup", "0", "--prefill", "8", "--decode", "4", "--depth", "0", "-t", "1"]
+QUICK = [
+    "generation",
+    "--runs",
+    "1",
+    "--warmup",
+    "0",
+    "--prefill",
+    "8",
+    "--decode",
+    "4",
+    "--depth",
+    "0",
+    "--answer",
+    "2",
+    "-t",
+    "1",
+]
 
 
 @pytest.fixture
@@ -44,7 +60,13 @@ def test_bench_prints_a_table_on_stdout_and_nothing_on_a_piped_stderr(
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     assert lines[1] == "model    tiny.gguf (0 MB)"
-    assert [line.split("  ")[0] for line in lines[-4:]] == ["prefill 8", "decode 4", "cold start", "cold start peak"]
+    assert [line.split("  ")[0] for line in lines[-5:]] == [
+        "prefill 8",
+        "decode 4",
+        "answer 2",
+        "cold start",
+        "cold start peak",
+    ]
     assert printed.err == ""
 
 
@@ -52,7 +74,7 @@ def test_bench_prints_a_table_on_stdout_and_nothing_on_a_piped_stderr(
 def test_bench_json_is_one_object(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*QUICK, "-m", str(model), "--json", "--no-cold-start"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert [result["test"] for result in report["results"]] == ["prefill 8", "decode 4"]
+    assert [result["test"] for result in report["results"]] == ["prefill 8", "decode 4", "answer 2"]
     assert report["results"][0]["engines"]["EMEL"]["median"] == pytest.approx(1000.0)
     assert report["runs"] == 1
 

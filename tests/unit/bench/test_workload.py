@@ -7,30 +7,38 @@ from emel.bench.workload import Workload, plan_workloads, prompt_ids
 
 
 def test_workloads_come_in_order_with_one_token_to_start_a_decode() -> None:
-    workloads = plan_workloads([512, 2048], 128, [0, 1024], cold_start=True)
+    workloads = plan_workloads([512, 2048], 128, [0, 1024], [1, 100], cold_start=True)
     assert [workload.name for workload in workloads] == [
         "prefill 512",
         "prefill 2048",
         "decode 128",
         "decode 128 at depth 1024",
+        "answer 1",
+        "answer 100",
         "cold start",
     ]
-    assert [workload.n_prompt for workload in workloads] == [512, 2048, 1, 1024, 16]
-    assert [workload.n_decode for workload in workloads] == [0, 0, 128, 128, 0]
+    assert [workload.n_prompt for workload in workloads] == [512, 2048, 1, 1024, 16, 16, 16]
+    assert [workload.n_decode for workload in workloads] == [0, 0, 128, 128, 0, 99, 0]
 
 
 def test_workloads_that_are_the_same_run_once() -> None:
-    assert plan_workloads([8, 8], 4, [0, 1], cold_start=False) == [Workload("prefill", 8, 0), Workload("decode", 1, 4)]
+    assert plan_workloads([8, 8], 4, [0, 1], [5, 5], cold_start=False) == [
+        Workload("prefill", 8, 0),
+        Workload("decode", 1, 4),
+        Workload("answer", 16, 4),
+    ]
 
 
-def test_workload_results_are_rates_of_the_phase_in_question() -> None:
+def test_workload_results_are_rates_of_a_phase_or_the_whole_time() -> None:
     timings = Timings(prefill_seconds=0.5, decode_seconds=2.0)
     assert Workload("prefill", 512, 0).result(timings) == 1024.0
     assert Workload("decode", 1024, 128).result(timings) == 64.0
+    assert Workload("answer", 16, 99).result(timings) == 2.5
 
 
 @pytest.mark.parametrize(
-    ("kind", "unit"), [("prefill", "tokens/s"), ("decode", "tokens/s"), ("cold start", "s"), ("cold start peak", "MB")]
+    ("kind", "unit"),
+    [("prefill", "tokens/s"), ("decode", "tokens/s"), ("answer", "s"), ("cold start", "s"), ("cold start peak", "MB")],
 )
 def test_workload_unit_follows_its_kind(kind: str, unit: str) -> None:
     assert Workload(kind, 16, 4).unit == unit  # type: ignore[arg-type]
