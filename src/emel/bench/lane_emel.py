@@ -25,10 +25,9 @@ class EmelEngine:
 
     def describe(self) -> Ready:
         """Name, version, kernel route and vocabulary."""
-        from emel.bench.machine import emel_version
+        from emel.bench.machine import emel_version, route_name
 
-        route = self._model.isa if self._model.activations == "int16" else f"{self._model.isa} int8"
-        return Ready("EMEL", emel_version(), route, self._model.n_vocab)
+        return Ready("EMEL", emel_version(), route_name(self._model), self._model.n_vocab)
 
     def measure(self, prompt_ids: Sequence[int], n_decode: int) -> Timings:
         """Prefills exactly these tokens in an empty context, then takes n_decode greedy steps."""

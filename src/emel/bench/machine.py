@@ -13,6 +13,7 @@ from emel.errors import EmelError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from emel import Model
     from emel.kernel.features import Route
 
 
@@ -46,6 +47,11 @@ def choose_lanes(asked: Sequence[int] | None) -> Sequence[int]:
     if max(asked) > MAX_LANES:
         raise EmelError(f"--threads: {max(asked)} is more than {MAX_LANES}, the most a pool can have")
     return asked
+
+
+def route_name(model: Model) -> str:
+    """The kernels a model runs on, and its activations where they are not the default."""
+    return model.isa if model.activations == "int16" else f"{model.isa} {model.activations}"
 
 
 def open_route() -> Route:

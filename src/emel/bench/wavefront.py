@@ -40,6 +40,7 @@ class WavePlan:
     n_runs: int
     n_warmup: int
     compare: bool
+    activations: str = "int16"
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -49,7 +50,8 @@ class WavePlan:
     def command(self, engine: str) -> list[str]:
         """The command line of an engine's process."""
         numbers = (self.n_threads, self.n_prompt + self.n_decode, max(self.sequences))
-        return [sys.executable, "-m", MODULES[engine], str(self.model), *map(str, numbers)]
+        options = [self.activations] if engine == EMEL else []
+        return [sys.executable, "-m", MODULES[engine], str(self.model), *map(str, numbers), *options]
 
     def prompts(self, n_sequences: int, n_vocab: int) -> list[list[int]]:
         """Prompts that begin differently: no sequence may find another's work."""

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from emel.bench.options import add_measurement, add_output, count, counts, require
+from emel.bench.options import add_activations, add_measurement, add_output, count, counts, require
 
 if TYPE_CHECKING:
     import argparse
@@ -26,6 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--prompt", type=count(1), default=64, metavar="N", help="tokens of each prompt (64)")
     group.add_argument("--decode", type=count(2), default=64, metavar="N", help="tokens of each answer (64)")
+    add_activations(group)
     group = add_measurement(parser, "wave")
     group.add_argument("--compare", action="store_true", help="run llama.cpp in turns with EMEL (needs emel[bench])")
     add_output(parser, has_plot=False)
@@ -51,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         n_runs=arguments.runs,
         n_warmup=arguments.warmup,
         compare=arguments.compare,
+        activations=arguments.activations,
     )
     progress = Progress()
     try:

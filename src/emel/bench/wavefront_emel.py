@@ -1,4 +1,7 @@
-"""EMEL as a lane of the wavefront suite: `python -m emel.bench.wavefront_emel MODEL THREADS CONTEXT SEQUENCES`."""
+"""EMEL as a lane of the wavefront suite.
+
+`python -m emel.bench.wavefront_emel MODEL THREADS CONTEXT SEQUENCES [ACTIVATIONS]`
+"""
 
 from __future__ import annotations
 
@@ -42,16 +45,18 @@ class _Clock:
 class EmelWaves:
     """EMEL behind the protocol."""
 
-    def __init__(self, path: str, n_threads: int, n_ctx: int, n_sequences: int) -> None:
+    def __init__(self, path: str, n_threads: int, n_ctx: int, n_sequences: int, activations: str = "int16") -> None:
         import emel
 
-        self._model: Model = emel.load(path, n_threads=n_threads, n_ctx=n_ctx, n_lanes=n_sequences)
+        self._model: Model = emel.load(
+            path, n_threads=n_threads, n_ctx=n_ctx, n_lanes=n_sequences, activations=activations
+        )
 
     def describe(self) -> Ready:
         """Name, version, kernel route and vocabulary."""
-        from emel.bench.machine import emel_version
+        from emel.bench.machine import emel_version, route_name
 
-        return Ready("EMEL", emel_version(), self._model.isa, self._model.n_vocab)
+        return Ready("EMEL", emel_version(), route_name(self._model), self._model.n_vocab)
 
     def generate(self, prompts: Sequence[Sequence[int]], n_decode: int) -> list[list[float]]:
         """Submits all prompts at once; nothing is reused of earlier runs."""
@@ -68,9 +73,9 @@ class EmelWaves:
 
 def main(arguments: Sequence[str]) -> int:
     """Serves one model until stdin ends."""
-    model, n_threads, n_ctx, n_sequences = arguments
-    answers = private_stdout()
-    return serve_waves(lambda: EmelWaves(model, int(n_threads), int(n_ctx), int(n_sequences)), sys.stdin, answers)
+    model, n_threads, n_ctx, n_sequences, *rest = arguments
+    counts = int(n_threads), int(n_ctx), int(n_sequences)
+    return serve_waves(lambda: EmelWaves(model, *counts, *rest), sys.stdin, private_stdout())
 
 
 if __name__ == "__main__":

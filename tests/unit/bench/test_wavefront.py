@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import argparse
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from emel.bench.lane import EMEL, LLAMA_CPP
 from emel.bench.protocol import LaneError, Ready
-from emel.bench.wavefront import WaveRow, percentile, render_waves, waves_to_json
+from emel.bench.wavefront import WavePlan, WaveRow, percentile, render_waves, waves_to_json
+from emel.bench.wavefront_command import configure, run
+from emel.bench.wavefront_emel import EmelWaves
 from emel.bench.wavefront_protocol import WaveTimes, decode_times, serve_waves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 
 def test_rates_count_tokens_from_when_all_had_their_first() -> None:
@@ -84,8 +88,43 @@ def test_answer_that_is_none_is_refused(line: str) -> None:
         decode_times(line)
 
 
-def test_emel_lane_times_every_token(tmp_path: Any) -> None:
-    from emel.bench.wavefront_emel import EmelWaves
+def test_plan_tells_emel_alone_what_activations_to_take(tmp_path: Path) -> None:
+    plan = WavePlan(tmp_path / "a.gguf", 2, (1, 8), 64, 32, 1, 0, compare=True, activations="int8")
+    assert [plan.command(engine)[3:] for engine in plan.engines] == [
+        [str(plan.model), "2", "96", "8", "int8"],
+        [str(plan.model), "2", "96", "8"],
+    ]
+
+
+def test_command_hands_the_activations_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plans: list[WavePlan] = []
+
+    def run_waves(plan: WavePlan, _progress: object) -> tuple[dict[str, Ready], list[WaveRow]]:
+        plans.append(plan)
+        return {}, []
+
+    monkeypatch.setattr("emel.bench.wavefront.run_waves", run_waves)
+    (tmp_path / "a.gguf").touch()
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    for options in ([], ["--activations", "int8"]):
+        assert run(parser.parse_args(["-m", str(tmp_path / "a.gguf"), *options])) == 0
+    assert [plan.activations for plan in plans] == ["int16", "int8"]
+
+
+@pytest.mark.parametrize(("activations", "route"), [((), "scalar"), (("int8",), "scalar int8")])
+def test_emel_lane_says_what_activations_it_takes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, activations: tuple[str, ...], route: str
+) -> None:
+    from model.tiny_llama import Geometry, write_tiny_llama
+
+    monkeypatch.setenv("EMEL_ISA", "scalar")
+    path = tmp_path / "tiny.gguf"
+    write_tiny_llama(path, Geometry(n_layers=1, d_model=64, n_heads=2, n_kv_heads=1, d_ff=64, n_ctx=96), "Q8_0")
+    assert EmelWaves(str(path), 1, 40, 2, *activations).describe().route == route
+
+
+def test_emel_lane_times_every_token(tmp_path: Path) -> None:
     from model.tiny_llama import Geometry, write_tiny_llama
 
     path = tmp_path / "tiny.gguf"
