@@ -7,21 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_session, number, whole_number
+from emel.cli.models import locate
 from emel.cli.terminal import UsageError, say
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
-    from emel.engine.model import Model
+    from emel.server.served import ServedModels
     from emel.server.settings import Settings
 
 EPILOG = """\
 examples:
   emel serve
-  emel serve path/to/model.gguf small=hf:owner/repo:Q4_K_M --port 9000
+  emel serve path/to/model.gguf small=hf:owner/repo:Q4_K_M --port 9000 --memory 4GiB
   curl http://127.0.0.1:8080/v1/chat/completions -d '{"messages": [{"role": "user", "content": "Hello"}]}'
 
+--memory is one budget for all models: one that is asked for takes the place of those not in use.
 The page is at http://127.0.0.1:8080/. SIGTERM lets running requests end; a second signal ends at once.
 """
 
@@ -63,14 +64,13 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         from emel.server.app import create_app
         from emel.server.listening_server import log_to_stderr, serve
-        from emel.server.served import ServedModels
     except ImportError as error:
         raise UsageError(f"emel serve needs the server's packages ({error.name}): pip install 'emel[server]'") from None
     settings = _settings(arguments)
     log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)
     if settings.is_public and not settings.api_keys:
         say(f"warning: everybody who reaches {settings.host} can use this server: set --api-key")
-    models = ServedModels(_loads(arguments), settings.aliases)
+    models = _models(arguments, settings.aliases)
     names = ", ".join(each.name for each in models)
     return serve(create_app(models, settings), settings, lambda url: say(f"serving {names} on {url}"))
 
@@ -113,35 +113,51 @@ def _parts(text: str | None) -> list[str]:
     return [each.strip() for each in (text or "").split(",") if each.strip()]
 
 
-def _loads(arguments: argparse.Namespace) -> dict[str, Callable[[], Model]]:
-    """Name -> what loads the model. Every model is found, and fetched if need be, before anything is served."""
+def _models(arguments: argparse.Namespace, aliases: dict[str, str]) -> ServedModels:
+    """What loads each model, within one budget if there is one."""
     from functools import partial
 
-    from emel.cli.models import locate
+    from emel.engine.budget import parse_memory
+    from emel.engine.loading import DEFAULT_LANES
     from emel.engine.model import Model
+    from emel.engine.needs import needed_bytes
+    from emel.server.served import ServedModels
+    from emel.server.shared_memory import SharedMemory
 
-    options = {
+    paths = _paths(arguments)
+    sizes = {
         "n_ctx": arguments.ctx_size,
+        "n_lanes": arguments.parallel or DEFAULT_LANES,
+        "overrides": dict(arguments.override_kv),
+        "kv_type": arguments.kv_type,
+        "lora": arguments.lora,
+    }
+    others = {
         "n_threads": arguments.threads,
         "isa": arguments.isa,
         "activations": arguments.activations,
-        "overrides": dict(arguments.override_kv),
-        "kv_type": arguments.kv_type,
-        "memory": arguments.memory,
-        "lora": arguments.lora,
         "speculation": arguments.speculation,
         "draft": None if arguments.draft_model is None else locate(arguments.draft_model, offline=arguments.offline),
-        **({} if arguments.parallel is None else {"n_lanes": arguments.parallel}),
     }
-    loads: dict[str, Callable[[], Model]] = {}
+    memory = None
+    if arguments.memory is not None:
+        needs = {name: partial(needed_bytes, path, **sizes) for name, path in paths.items()}
+        memory = SharedMemory(parse_memory(arguments.memory), needs)
+    loads = {name: partial(Model, path, **sizes, **others) for name, path in paths.items()}
+    return ServedModels(loads, aliases, memory)
+
+
+def _paths(arguments: argparse.Namespace) -> dict[str, Path]:
+    """Name -> file. Every model is found, and fetched if need be, before anything is served."""
+    paths: dict[str, Path] = {}
     for word in arguments.models or [None]:
         name, model = _split(word)
         path = locate(model, offline=arguments.offline)
         name = name or path.stem
-        if name in loads:
+        if name in paths:
             raise UsageError(f"two models are called {name!r}: name one of them, NAME=MODEL")
-        loads[name] = partial(Model, path, **options)
-    return loads
+        paths[name] = path
+    return paths
 
 
 def _split(word: str | None) -> tuple[str, str | None]:

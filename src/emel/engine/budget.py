@@ -67,6 +67,26 @@ def parse_memory(value: object) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Grant:
+    """Bytes a session may take out of a budget that several share: of the `whole`, or of what others left of it.
+
+    Its context and steps are those it would have with all of the budget, whatever others took; only its weights get
+    less.
+    """
+
+    n_bytes: int
+    whole: int
+
+
+def granted(memory: int | str | Grant) -> Grant:
+    """A budget as a grant of all of it; RequestError for what is none."""
+    if isinstance(memory, Grant):
+        return memory
+    n_bytes = parse_memory(memory)
+    return Grant(n_bytes, n_bytes)
+
+
+@dataclass(frozen=True, slots=True)
 class SessionSizes:
     """Tokens of context (unless others are asked for) and of a step, rows of logits, blocks (None: by the machine)."""
 
@@ -77,17 +97,20 @@ class SessionSizes:
 
 
 class SessionBudget:
-    """Splits `n_bytes` for a session of `n_rows` sequences; `sizes` are those of the last model that was described.
+    """Splits a grant for a session of `n_rows` sequences; `sizes` and `fixed_bytes`, what they take, are those of the
+    last model that was described.
 
     `n_ctx` None: the context is made as small as the budget asks for, down to 256 tokens. `largest`: what is never
     exceeded.
     """
 
     def __init__(
-        self, n_bytes: int, n_ctx: int | None, n_rows: int, kv_type: TensorType, largest: SessionSizes
+        self, grant: Grant, n_ctx: int | None, n_rows: int, kv_type: TensorType, largest: SessionSizes
     ) -> None:
-        self.n_bytes = n_bytes
+        self.n_bytes = grant.n_bytes
         self.sizes = largest
+        self.fixed_bytes = 0
+        self._whole = grant.whole
         self._n_ctx, self._n_rows, self._kv_type, self._largest = n_ctx, n_rows, kv_type, largest
 
     def weights(self, description: ModelDescription) -> WeightBudget:
@@ -95,18 +118,18 @@ class SessionBudget:
         from emel.model.residency import WeightBudget
 
         parameters, block_bytes = description.parameters, _block_bytes(description, self._kv_type)
-        affordable = self.n_bytes // _CONTEXT_SHARE // block_bytes
+        affordable = self._whole // _CONTEXT_SHARE // block_bytes
         n_ctx = self._context(parameters.n_ctx, affordable * KV_BLOCK)
         usual = n_blocks_for(parameters, n_ctx, self._n_rows, self._kv_type)
         n_blocks = max(blocks_for(n_ctx) + 1, min(usual, affordable))
-        n_outputs = min(self._largest.n_outputs, self.n_bytes // _LOGITS_SHARE // (4 * parameters.n_vocab))
+        n_outputs = min(self._largest.n_outputs, self._whole // _LOGITS_SHARE // (4 * parameters.n_vocab))
         chunk = min(self._largest.chunk, n_ctx)
         sizes = SessionSizes(n_ctx, chunk, n_outputs, n_blocks)
-        while chunk > _LEAST_CHUNK and self._step_bytes(description, sizes) > self.n_bytes // _STEP_SHARE:
+        while chunk > _LEAST_CHUNK and self._step_bytes(description, sizes) > self._whole // _STEP_SHARE:
             chunk = max(chunk // 2, _LEAST_CHUNK)
             sizes = replace(sizes, chunk=chunk)
         self.sizes = sizes
-        fixed = n_blocks * block_bytes + self._step_bytes(description, sizes)
+        fixed = self.fixed_bytes = n_blocks * block_bytes + self._step_bytes(description, sizes)
         if fixed >= self.n_bytes:
             raise ModelError(
                 f"{self.n_bytes} bytes of memory are too few: a context of {n_ctx} tokens alone takes {fixed}; "

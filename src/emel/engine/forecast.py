@@ -37,7 +37,7 @@ def forecast(file: GgufFile, memory: int | str, n_ctx: int | None = None, *, mea
     RequestError for what is no budget; ModelLoadError for what is no model, or when the budget is too small, with the
     smallest that works.
     """
-    from emel.engine.budget import SessionBudget, parse_memory
+    from emel.engine.budget import SessionBudget, granted
     from emel.engine.failures import load_failures
     from emel.engine.loading import DEFAULT_LANES
     from emel.engine.session import LARGEST
@@ -46,7 +46,7 @@ def forecast(file: GgufFile, memory: int | str, n_ctx: int | None = None, *, mea
     from emel.model.streamed import choose_residency
     from emel.tensor.types import TensorType
 
-    budget = SessionBudget(parse_memory(memory), n_ctx, DEFAULT_LANES + 1, TensorType.F16, LARGEST)
+    budget = SessionBudget(granted(memory), n_ctx, DEFAULT_LANES + 1, TensorType.F16, LARGEST)
     with load_failures():
         description = describe_file(file)
         check_description(description)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from emel.engine.adapters import Lora
     from emel.engine.asynchronous import AsyncStream
+    from emel.engine.budget import Grant
     from emel.engine.loading import Preload
     from emel.engine.request import Listener, Request
     from emel.engine.results import Completion, Timings
@@ -69,7 +70,7 @@ class Model:
         prefix_bytes: int | None = None,
         overrides: Mapping[str, int | float | bool | str] | None = None,
         kv_type: str | None = None,
-        memory: int | str | None = None,
+        memory: int | str | Grant | None = None,
         speculation: str | None = DEFAULT_SPECULATION,
         draft: str | os.PathLike[str] | None = None,
         lora: Lora = (),
@@ -139,6 +140,11 @@ class Model:
     def n_bytes(self) -> int:
         """Bytes of its tensors in the file."""
         return sum(tensor.n_bytes for tensor in self._open().model.description.file.tensors.values())
+
+    @property
+    def path(self) -> str:
+        """Its file."""
+        return str(self._open().model.description.file.path)
 
     @property
     def fingerprint(self) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from emel.engine.arguments import checked_kv_type, checked_speculation, checked_whole
-from emel.engine.budget import SessionBudget, SessionSizes, parse_memory
+from emel.engine.budget import SessionBudget, SessionSizes, granted
 from emel.engine.embedding import Embedders
 from emel.engine.exclusive import Exclusive
 from emel.engine.failures import as_request_error, load_failures, request_failures
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from emel.engine.adapters import Lora
+    from emel.engine.budget import Grant
     from emel.engine.drafter import Drafter
     from emel.engine.loading import Preload
     from emel.engine.request import Request
@@ -81,14 +82,14 @@ class Session:
         prefix_bytes: int | None = None,
         overrides: Mapping[str, Scalar] | None = None,
         kv_type: str | None = None,
-        memory: int | str | None = None,
+        memory: int | str | Grant | None = None,
         speculation: str | None = DEFAULT_SPECULATION,
         draft: str | os.PathLike[str] | None = None,
         lora: Lora = (),
         preload: Preload | None = None,
     ) -> None:
         """preload: the same model with the same arguments, being loaded already."""
-        budget = None if memory is None else parse_memory(memory)
+        budget = None if memory is None else granted(memory)
         if n_ctx is not None and checked_whole(n_ctx, "n_ctx") < 0:
             raise RequestError(f"n_ctx is {n_ctx}: it must be 0 (all the model has) or more")
         if not 1 <= checked_whole(n_lanes, "n_lanes") <= MAX_LANES:

@@ -164,9 +164,7 @@ def check(context: LoaderContext, event: Load) -> None:
     """Compares the tensors with what the architecture expects, and with adapters."""
     assert context.description is not None
     try:
-        check_description(context.description)
-        if event.adapters:
-            context.description = _adapted(context.description, event.adapters)
+        context.description = _checked(context.description, event.adapters)
     except (OSError, ValueError) as error:
         context.error = error
 
@@ -286,10 +284,20 @@ def describe_file(file: GgufFile) -> ModelDescription:
     return ModelDescription(file, name, architecture, parameters, seen_tensors(architecture, parameters, file.tensors))
 
 
+def describe_adapted(file: GgufFile, adapters: Sequence[AdapterChoice]) -> ModelDescription:
+    """The model of an open file with adapters, as `load_model` loads it; MetadataError or ModelError."""
+    return _checked(describe_file(file), adapters)
+
+
 def check_description(description: ModelDescription) -> None:
     """ModelError unless the file has the tensors its architecture expects."""
     expected = description.architecture.expected_tensors(description.parameters)
     check_tensors(expected, description.tensors, description.name)
+
+
+def _checked(description: ModelDescription, adapters: Sequence[AdapterChoice]) -> ModelDescription:
+    check_description(description)
+    return _adapted(description, adapters) if adapters else description
 
 
 def _adapted(description: ModelDescription, choices: Sequence[AdapterChoice]) -> ModelDescription:

@@ -17,6 +17,7 @@ from emel.server.constraints import constraint_of
 from emel.server.errors import invalid, of_exception
 from emel.server.generating import begin, in_thread, new_head, settings_used, timings, usage, whole
 from emel.server.logprobs import chat_logprobs
+from emel.server.served import ready_model
 from emel.server.shapes import ChatRequest
 from emel.server.tools import calls_on_wire, chosen_tools, tool_constraint
 from emel.text.answers import CallPiece, PlainParser, ReasoningPiece, TextPiece, new_parser
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from emel.server.choices import Answer, Choices, Step
     from emel.server.generating import Head
-    from emel.server.served import ServedModel
+    from emel.server.served_model import ServedModel
     from emel.text.answers import AnswerParser
     from emel.text.chat_tokens import ChatPrompt
     from emel.text.constraint import Constraint
@@ -56,7 +57,7 @@ async def create_chat_completion(request: Request) -> Response | EventStream:
     """The endpoint."""
     state = request.app.state
     shape = await read_shape(request, ChatRequest)
-    served = await state.models.ready(shape.model)
+    served = await ready_model(request, shape.model)
     chat = await in_thread(request, prepare, served, shape)
     choices = begin(request, served, [chat.job(shape.n or 1)])
     if shape.stream:
@@ -79,7 +80,7 @@ async def create_chat_completion(request: Request) -> Response | EventStream:
 async def apply_template(request: Request) -> Response:
     """POST /apply-template: the prompt of a chat, as text."""
     shape = await read_shape(request, ChatRequest)
-    served = await request.app.state.models.ready(shape.model)
+    served = await ready_model(request, shape.model)
     chat = await asyncio.to_thread(render, served, shape)
     return JSONResponse({"prompt": chat.text})
 

@@ -14,6 +14,7 @@ from emel.server.constraints import constraint_of
 from emel.server.errors import invalid, of_exception
 from emel.server.generating import begin, check_count, in_thread, new_head, settings_used, timings, usage, whole
 from emel.server.logprobs import completion_logprobs
+from emel.server.served import ready_model
 from emel.server.shapes import CompletionRequest
 from emel.text.answers import PlainParser, TextPiece
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from emel.server.choices import Answer, Choices
     from emel.server.generating import Head
-    from emel.server.served import ServedModel
+    from emel.server.served_model import ServedModel
     from emel.text.constraint import Constraint
 
 
@@ -41,7 +42,7 @@ async def create_completion(request: Request) -> Response | EventStream:
     state = request.app.state
     shape = await read_shape(request, CompletionRequest)
     _check(shape)
-    served = await state.models.ready(shape.model)
+    served = await ready_model(request, shape.model)
     n = shape.n or 1
     check_count(request, served, n * (len(shape.prompt) if shape.has_many else 1))
     prompts, new_constraint = await in_thread(request, _prepare, served, shape)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from emel.engine.model import Model
-    from emel.server.served import ServedModel
+    from emel.server.served_model import ServedModel
     from emel.server.shapes import ConstrainedShape
     from emel.server.tools import ForcedCall
     from emel.text.constraint import Constraint

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse
 
 from emel.server.body import read_shape
 from emel.server.errors import invalid, too_long
+from emel.server.served import ready_model
 from emel.server.shapes import EmbeddingsRequest
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ MAX_INPUTS = 2048
 async def create_embeddings(request: Request) -> Response:
     """The endpoint. Each text's embedding is the same whatever else the list has."""
     shape = await read_shape(request, EmbeddingsRequest)
-    served = await request.app.state.models.ready(shape.model)
+    served = await ready_model(request, shape.model)
     vectors, n_tokens = await asyncio.to_thread(_embed, served.model, shape)
     is_base64 = shape.encoding_format == "base64"
     data = [

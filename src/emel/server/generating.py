@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from emel.engine.results import Completion
     from emel.server.choices import Answer, Job
     from emel.server.metrics import Metrics
-    from emel.server.served import ServedModel
+    from emel.server.served_model import ServedModel
     from emel.server.settings import Settings
     from emel.server.shapes import ConstrainedShape
 

@@ -18,6 +18,7 @@ from emel.server.connection import EventStream
 from emel.server.errors import invalid, of_exception
 from emel.server.generating import begin, in_thread, new_id, whole
 from emel.server.sampling import Shape
+from emel.server.served import ready_model
 from emel.server.shapes import ChatRequest
 from emel.text.answers import CallPiece, ReasoningPiece, TextPiece
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from emel.server.choices import Answer, Choices
-    from emel.server.served import ServedModel
+    from emel.server.served_model import ServedModel
     from emel.text.answers import Piece, ToolCall
 
 _STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use"}
@@ -57,7 +58,7 @@ async def create_message(request: Request) -> Response | EventStream:
     shape = await read_shape(request, MessagesRequest)
     if shape.max_tokens is None:
         raise invalid("max_tokens: field required", "max_tokens")
-    served = await request.app.state.models.ready(shape.model)
+    served = await ready_model(request, shape.model)
     chat = await in_thread(request, prepare, served, as_chat(shape))
     choices = begin(request, served, [chat.job()])
     if shape.stream:
@@ -71,7 +72,7 @@ async def create_message(request: Request) -> Response | EventStream:
 async def count_tokens(request: Request) -> Response:
     """How many tokens a request's prompt has."""
     shape = await read_shape(request, MessagesRequest)
-    served = await request.app.state.models.ready(shape.model)
+    served = await ready_model(request, shape.model)
     chat = await in_thread(request, prepare, served, as_chat(shape))
     return JSONResponse({"input_tokens": len(chat.prompt_ids)})
 

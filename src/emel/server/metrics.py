@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from emel.engine.results import Chunk
     from emel.engine.wave import Wave
-    from emel.server.served import ServedModel, ServedModels
+    from emel.server.served import ServedModels
+    from emel.server.served_model import ServedModel
 
 _FIRST_TOKEN = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _BETWEEN = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -100,6 +101,12 @@ class Metrics:
             busy.add_metric([served.name], counters.n_lanes_busy / max(1, counters.n_steps))
             threads.add_metric([served.name], served.model.n_threads)
         yield from (ends, busy, threads)
+        if (memory := self._models.memory) is not None:
+            granted = GaugeMetricFamily("emel_memory_granted_bytes", "Bytes of the shared budget", labels=_LABEL)
+            for each in self._models:
+                granted.add_metric([each.name], memory.granted_to(each.name))
+            yield granted
+            yield GaugeMetricFamily("emel_memory_budget_bytes", "Bytes that all models share", value=memory.n_bytes)
 
     def observer(self, model_name: str) -> Observer:
         """What observes one answer of a model."""

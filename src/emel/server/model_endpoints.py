@@ -8,7 +8,8 @@ from starlette.responses import JSONResponse
 
 from emel.server.body import read_shape
 from emel.server.errors import ApiError
-from emel.server.served import LoadState
+from emel.server.served import ready_model
+from emel.server.served_model import LoadState
 from emel.server.shapes import ModelName
 from emel.text.sampling import SamplingParams
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from emel.server.served import ServedModel, ServedModels
+    from emel.server.served import ServedModels
+    from emel.server.served_model import ServedModel
 
 
 async def health(request: Request) -> Response:
@@ -42,13 +44,13 @@ async def get_model(request: Request) -> Response:
 
 async def props(request: Request) -> Response:
     """What llama.cpp's server tells of itself: defaults of sampling, lanes, template."""
-    served = await request.app.state.models.ready(request.query_params.get("model"))
+    served = await ready_model(request, request.query_params.get("model"))
     model = served.model
     return JSONResponse(
         {
             "default_generation_settings": {"n_ctx": model.n_ctx, "params": SamplingParams().effective()},
             "total_slots": model.wave.snapshot().n_lanes,
-            "model_path": str(model.path),
+            "model_path": model.path,
             "chat_template": _template(served),
             "system_fingerprint": served.fingerprint,
             "isa": model.isa,
@@ -58,9 +60,10 @@ async def props(request: Request) -> Response:
 
 
 async def load_model(request: Request) -> Response:
-    """Loads a served model that was unloaded."""
-    served = await _named(request)
-    await served.start_loading()
+    """Loads a served model that was unloaded; within a budget it may take the place of one that is not in use."""
+    models: ServedModels = request.app.state.models
+    served = models.find((await read_shape(request, ModelName)).model)
+    await models.load(served)
     if served.state is LoadState.FAILED:
         raise ApiError(503, f"the model {served.name!r} could not be loaded: {served.error}")
     return JSONResponse({"success": True, "model": _described(served)})
@@ -68,15 +71,10 @@ async def load_model(request: Request) -> Response:
 
 async def unload_model(request: Request) -> Response:
     """Gives a model's memory back; it is loaded again when somebody asks for it."""
-    served = await _named(request)
-    await served.unload()
-    return JSONResponse({"success": True, "model": _described(served)})
-
-
-async def _named(request: Request) -> ServedModel:
-    shape = await read_shape(request, ModelName)
     models: ServedModels = request.app.state.models
-    return models.find(shape.model)
+    served = models.find((await read_shape(request, ModelName)).model)
+    await models.unload(served)
+    return JSONResponse({"success": True, "model": _described(served)})
 
 
 def _template(served: ServedModel) -> str | None:

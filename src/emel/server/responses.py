@@ -18,6 +18,7 @@ from emel.server.generating import begin, in_thread, new_id, whole
 from emel.server.response_events import ResponseEvents
 from emel.server.response_items import call_item, message_item, reasoning_item
 from emel.server.response_requests import ResponsesRequest, as_chat
+from emel.server.served import ready_model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from emel.server.choices import Answer, Choices
-    from emel.server.served import ServedModel
+    from emel.server.served_model import ServedModel
 
 
 async def create_response(request: Request) -> Response | EventStream:
     """The endpoint."""
     shape = await read_shape(request, ResponsesRequest)
-    served = await request.app.state.models.ready(shape.model)
+    served = await ready_model(request, shape.model)
     chat = await in_thread(request, prepare, served, as_chat(shape))
     choices = begin(request, served, [chat.job()])
     head = _head(served, shape)

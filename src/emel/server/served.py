@@ -5,123 +5,39 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from enum import Enum
 from typing import TYPE_CHECKING
 
-from emel.errors import EmelError
 from emel.server.errors import ApiError
-from emel.text.answers import find_dialect
+from emel.server.served_model import LoadState, ServedModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from emel.engine.model import Model
-    from emel.text.answers import Dialect
-    from emel.text.chat import ChatTemplate
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from emel.engine.model import Model
+    from emel.server.shared_memory import SharedMemory
 
 _log = logging.getLogger("emel.server")
-
-
-class LoadState(Enum):
-    """What has become of a model."""
-
-    UNLOADED = "unloaded"
-    LOADING = "loading"
-    READY = "ready"
-    FAILED = "failed"
-
-
-class ServedModel:
-    """One model by its name. `load` is called in a thread, as often as the model is to be loaded anew."""
-
-    def __init__(self, name: str, load: Callable[[], Model]) -> None:
-        self.name = name
-        self.created = int(time.time())
-        self.state = LoadState.UNLOADED
-        self.error: str | None = None
-        self.last_used = time.monotonic()
-        self._load = load
-        self._model: Model | None = None
-        self._loading: asyncio.Task[None] | None = None
-
-    @property
-    def model(self) -> Model:
-        """The loaded model; ApiError 503 while it is not there."""
-        if self._model is None:
-            raise self._unavailable()
-        return self._model
-
-    @property
-    def template(self) -> ChatTemplate:
-        """How it wants chats; RequestError when it has no template."""
-        return self.model.chat_template
-
-    @property
-    def dialect(self) -> Dialect:
-        """How it writes calls of tools."""
-        return find_dialect(self.template.source)
-
-    @property
-    def fingerprint(self) -> str:
-        """What decides the bits of an answer: the version of the arithmetic, and the model."""
-        return self.model.fingerprint
-
-    @property
-    def is_loaded(self) -> bool:
-        """Whether it is in memory."""
-        return self._model is not None
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it is loaded and no request runs or waits."""
-        if self._model is None:
-            return False
-        view = self._model.wave.snapshot()
-        if view.lanes or view.waiting:
-            self.last_used = time.monotonic()
-        return not (view.lanes or view.waiting)
-
-    def start_loading(self) -> asyncio.Task[None]:
-        """Loads it in the background, unless that is going on or done."""
-        if self._loading is None or (self._loading.done() and self.state is not LoadState.READY):
-            self.state, self.error = LoadState.LOADING, None
-            self._loading = asyncio.ensure_future(self._load_in_thread())
-        return self._loading
-
-    async def _load_in_thread(self) -> None:
-        try:
-            self._model = await asyncio.to_thread(self._load)
-        except Exception as error:
-            self.state, self.error = LoadState.FAILED, str(error) or type(error).__name__
-            is_ours = not isinstance(error, EmelError | MemoryError | OSError)
-            _log.error("%s: could not be loaded: %s", self.name, self.error, exc_info=is_ours)
-        else:
-            self.state, self.last_used = LoadState.READY, time.monotonic()
-
-    async def unload(self) -> None:
-        """Gives its memory back; requests that run fail."""
-        if self._loading is not None:
-            await asyncio.wait({self._loading})
-        model, self._model = self._model, None
-        if self.state is LoadState.READY:
-            self.state = LoadState.UNLOADED
-        if model is not None:
-            await asyncio.to_thread(model.close)
-
-    def _unavailable(self) -> ApiError:
-        if self.state is LoadState.FAILED:
-            return ApiError(503, f"the model {self.name!r} could not be loaded: {self.error}")
-        return ApiError(503, "Loading model", headers={"retry-after": "1"})
+_HELD = "emel.held"
 
 
 class ServedModels:
     """All models of a server, by name; the first is the one for requests that name none."""
 
-    def __init__(self, loads: Mapping[str, Callable[[], Model]], aliases: Mapping[str, str] | None = None) -> None:
-        """loads: name -> what loads it. aliases: another name -> name."""
+    def __init__(
+        self,
+        loads: Mapping[str, Callable[..., Model]],
+        aliases: Mapping[str, str] | None = None,
+        memory: SharedMemory | None = None,
+    ) -> None:
+        """loads: name -> what loads it. aliases: another name -> name. memory: the budget they share."""
         self._models = {name: ServedModel(name, load) for name, load in loads.items()}
         self._aliases = dict(aliases or {})
+        self._loading: dict[str, asyncio.Task[ApiError | None]] = {}
+        self._is_started = False
+        self.memory = memory
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())
@@ -133,8 +49,9 @@ class ServedModels:
 
     @property
     def is_ready(self) -> bool:
-        """Whether nothing is being loaded."""
-        return all(each.state is not LoadState.LOADING for each in self)
+        """Whether every model of the start was loaded, failed, or found no room."""
+        self._is_started = self._is_started or all(each.state is not LoadState.LOADING for each in self)
+        return self._is_started
 
     def find(self, name: str | None) -> ServedModel:
         """The model of a name. A server with one model takes any name; else ApiError 404 names those there are."""
@@ -152,26 +69,100 @@ class ServedModels:
         return found
 
     async def ready(self, name: str | None) -> ServedModel:
-        """The model of a name, loaded anew if it was unloaded for want of requests; ApiError 404 or 503."""
+        """The model of a name, loaded anew if it was unloaded; ApiError 404, 503 (at the start, or without room)."""
         served = self.find(name)
-        if served.state is LoadState.UNLOADED:
-            await served.start_loading()
-        served.model  # noqa: B018 - raises when it is not there
-        served.last_used = time.monotonic()
+        served.hold()  # or it could be unloaded for another while it is loaded
+        try:
+            if served.state is LoadState.UNLOADED or (served.state is LoadState.LOADING and self.is_ready):
+                await self.load(served)
+            served.model  # noqa: B018 - raises when it is not there
+        except BaseException:
+            served.release()
+            raise
         return served
 
+    async def load(self, served: ServedModel) -> None:
+        """Loads a model, unless that is going on or done; ApiError 503 when there is no room for it."""
+        refusal = await asyncio.shield(self._start_loading(served))  # it goes on when its first client goes away
+        if refusal is not None:
+            raise refusal
+
+    async def unload(self, served: ServedModel) -> None:
+        """Gives a model's memory back; requests that run fail."""
+        loading = self._loading.get(served.name)
+        if loading is not None:
+            await asyncio.wait({loading})
+        if self.memory is None:
+            await served.unload()
+            return
+        async with self.memory.lock:
+            await self.memory.unload(served)
+
     def start(self) -> None:
-        """Begins to load all of them."""
+        """Begins to load all of them; within a budget those that find room beside the ones before them."""
         for each in self:
-            each.start_loading()
+            self._start_loading(each, is_start=True)
 
     async def unload_idle(self, seconds: float) -> None:
         """Unloads those that nobody has asked for so long."""
         for each in self:
             if each.is_idle and time.monotonic() - each.last_used > seconds:
-                await each.unload()
+                await self.unload(each)
 
     async def close(self) -> None:
         """Unloads all."""
         for each in self:
-            await each.unload()
+            await self.unload(each)
+
+    def _start_loading(self, served: ServedModel, *, is_start: bool = False) -> asyncio.Task[ApiError | None]:
+        loading = self._loading.get(served.name)
+        if loading is None or (loading.done() and served.state is not LoadState.READY):
+            served.state, served.error = LoadState.LOADING, None
+            loading = self._loading[served.name] = asyncio.ensure_future(self._load(served, is_start=is_start))
+        return loading
+
+    async def _load(self, served: ServedModel, *, is_start: bool) -> ApiError | None:
+        """What keeps it from being loaded for now; another failure is the model's state."""
+        if self.memory is None:
+            await served.load(None)
+            return None
+        async with self.memory.lock:
+            others = [each for each in self if each is not served]
+            try:
+                grant = await self.memory.grant(served, others, may_unload=not is_start)
+            except ApiError as refusal:
+                served.state = LoadState.UNLOADED
+                _log.info("%s: not loaded: %s", served.name, refusal)
+                return refusal
+            except Exception as error:
+                served.fail(error)
+                return None
+            await served.load(grant)
+            if not served.is_loaded:
+                self.memory.take_back(served)
+        return None
+
+
+class Holding:
+    """ASGI middleware: what a request holds is released when its response is over."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes everything on."""
+        held: list[ServedModel] = []
+        scope[_HELD] = held
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            for each in held:
+                each.release()
+
+
+async def ready_model(request: Request, name: str | None) -> ServedModel:
+    """The model of a name, which the request has until its response is over; errors as those of ServedModels.ready."""
+    models: ServedModels = request.app.state.models
+    served = await models.ready(name)
+    request.scope[_HELD].append(served)
+    return served

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse
 
 from emel.server.body import read_shape
+from emel.server.served import ready_model
 from emel.server.shapes import DetokenizeRequest, TokenizeRequest
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 async def tokenize(request: Request) -> Response:
     """Text to ids, with their texts if they are wanted."""
     shape = await read_shape(request, TokenizeRequest)
-    model = (await request.app.state.models.ready(shape.model)).model
+    model = (await ready_model(request, shape.model)).model
     ids = await asyncio.to_thread(
         model.tokenize, shape.content, add_special=shape.add_special, parse_special=shape.parse_special
     )
@@ -31,7 +32,7 @@ async def tokenize(request: Request) -> Response:
 async def detokenize(request: Request) -> Response:
     """Ids to text."""
     shape = await read_shape(request, DetokenizeRequest)
-    model = (await request.app.state.models.ready(shape.model)).model
+    model = (await ready_model(request, shape.model)).model
     return JSONResponse({"content": model.detokenize(shape.tokens)})
 
 

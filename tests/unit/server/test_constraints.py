@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from starlette.testclient import TestClient
 
-    from emel.server.served import ServedModel
+    from emel.server.served_model import ServedModel
     from emel.text.constraint import Constraint
 
 MESSAGES = [{"role": "user", "content": "x"}]

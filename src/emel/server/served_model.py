@@ -1,0 +1,121 @@
+"""One model of a server: not loaded, being loaded, there, or failed; and how many requests hold it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from emel.errors import EmelError
+from emel.server.errors import ApiError
+from emel.text.answers import find_dialect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from emel.engine.budget import Grant
+    from emel.engine.model import Model
+    from emel.text.answers import Dialect
+    from emel.text.chat import ChatTemplate
+
+
+_log = logging.getLogger("emel.server")
+
+
+class LoadState(Enum):
+    """What has become of a model."""
+
+    UNLOADED = "unloaded"
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+
+
+class ServedModel:
+    """One model by its name. `load` is called in a thread, as often as the model is to be loaded anew.
+
+    A request holds it from the moment it was found to the end of its answer; what is held is not idle.
+    """
+
+    def __init__(self, name: str, load: Callable[..., Model]) -> None:
+        """load: called without arguments, or with `memory`, its grant of a budget that models share."""
+        self.name = name
+        self.created = int(time.time())
+        self.state = LoadState.UNLOADED
+        self.error: str | None = None
+        self.last_used = time.monotonic()
+        self._n_held = 0
+        self._load = load
+        self._model: Model | None = None
+
+    @property
+    def model(self) -> Model:
+        """The loaded model; ApiError 503 while it is not there."""
+        if self._model is None:
+            raise self._unavailable()
+        return self._model
+
+    @property
+    def template(self) -> ChatTemplate:
+        """How it wants chats; RequestError when it has no template."""
+        return self.model.chat_template
+
+    @property
+    def dialect(self) -> Dialect:
+        """How it writes calls of tools."""
+        return find_dialect(self.template.source)
+
+    @property
+    def fingerprint(self) -> str:
+        """What decides the bits of an answer: the version of the arithmetic, and the model."""
+        return self.model.fingerprint
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it is in memory."""
+        return self._model is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is loaded and no request has it."""
+        return self._model is not None and not self._n_held
+
+    def hold(self) -> None:
+        """A request has it, until `release`."""
+        self._n_held += 1
+
+    def release(self) -> None:
+        """The request is over."""
+        self._n_held -= 1
+        self.last_used = time.monotonic()
+
+    async def load(self, grant: Grant | None) -> None:
+        """Loads it within `grant`; then it is READY, or FAILED with the error."""
+        try:
+            given = {} if grant is None else {"memory": grant}
+            self._model = await asyncio.to_thread(self._load, **given)
+        except Exception as error:
+            self.fail(error)
+        else:
+            self.state, self.last_used = LoadState.READY, time.monotonic()
+
+    def fail(self, error: Exception) -> None:
+        """It cannot be loaded, for that reason."""
+        self.state, self.error = LoadState.FAILED, str(error) or type(error).__name__
+        is_ours = not isinstance(error, EmelError | MemoryError | OSError)
+        _log.error("%s: could not be loaded: %s", self.name, self.error, exc_info=error if is_ours else None)
+
+    async def unload(self) -> None:
+        """Gives its memory back; requests that run fail."""
+        model, self._model = self._model, None
+        if self.state is LoadState.READY:
+            self.state = LoadState.UNLOADED
+        if model is not None:
+            await asyncio.to_thread(model.close)
+
+    def _unavailable(self) -> ApiError:
+        if self.state is LoadState.FAILED:
+            return ApiError(503, f"the model {self.name!r} could not be loaded: {self.error}")
+        return ApiError(503, "Loading model", headers={"retry-after": "1"})
