@@ -45,6 +45,7 @@ def test_a_damaged_model_is_500_for_each_request_and_the_server_goes_on(
     assert end == ""
     assert "not finite" in json.loads(last.removeprefix("data: "))["error"]["message"]
     assert client.get("/health").status_code == 200
+    assert 'emel_failures_total{kind="not_finite",model_name="tiny"} 3.0' in client.get("/metrics").text
 
 
 def test_a_model_whose_file_is_removed_answers_until_it_is_unloaded(

@@ -100,3 +100,21 @@ def test_the_command_shares_its_memory(paths: dict[str, Path]) -> None:
     finally:
         assert process.end(15) == 0
         process.running.stderr.close()
+
+
+def test_streamed_bytes_are_a_metric(paths: dict[str, Path]) -> None:
+    sizes = {"n_ctx": 128, "n_lanes": 2}
+    needed = needed_bytes(paths["one"], Grant(PLENTY, PLENTY), **sizes)
+    load = partial(Model, paths["one"], n_threads=1, **sizes)
+    memory = SharedMemory(needed - (3 << 20), {"one": partial(needed_bytes, paths["one"], **sizes)})
+    with TestClient(create_app(ServedModels({"one": load}, memory=memory), Settings())) as client:
+        while client.get("/health").status_code != 200:
+            pass
+        before = streamed_bytes(client)
+        answer(client, "one")
+        assert streamed_bytes(client) - before > 12 * (1 << 20), "every token reads what is not in memory"
+
+
+def streamed_bytes(client: TestClient) -> float:
+    [found] = re.findall(r'emel_streamed_bytes_total{model_name="one"} (\S+)', client.get("/metrics").text)
+    return float(found)

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel.engine.request import Request
+from emel.kernel.streaming import StreamedWeights
+from emel.memory.hybrid import HybridCache
 
 if TYPE_CHECKING:
     from emel.engine.session import Session
+    from emel.kernel.streaming import Traffic
+    from emel.memory.prefix import PrefixCounters
     from emel.text.lanes import Lane, WaveCounters
 
 
@@ -54,6 +58,18 @@ class Wave:
     def counters(self) -> WaveCounters:
         """What it has done so far: live numbers, only ever added to."""
         return self._session.wave.context.counters
+
+    @property
+    def prefixes(self) -> PrefixCounters:
+        """What the reuse of prompts has done so far: live numbers, only ever added to."""
+        memory = self._session.memory
+        return memory.kv.counters if isinstance(memory, HybridCache) else memory.counters
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What was read of weights that are streamed; None when all are in memory."""
+        weights = self._session.model.weights
+        return weights.traffic() if isinstance(weights, StreamedWeights) else None
 
     def snapshot(self) -> WaveView:
         """Plain data; waits for nothing."""

@@ -151,16 +151,21 @@ class Choices:
             coming.put_nowait(error)
 
     async def _steps_of(self, index: int) -> AsyncGenerator[Step, None]:
-        answer, parser, see = self.answers[index], self._parsers[index], self._observers[index].see
-        async for chunk in self._hearings[index].chunks():
-            see(chunk)
-            pieces = parser.feed(chunk.text)
-            if chunk.completion is not None:
-                pieces += parser.flush()
-                answer.completion = chunk.completion
-            answer.add(pieces)
-            answer.logprobs += chunk.logprobs or ()
-            yield Step(answer, pieces, chunk)
+        answer, parser, observer = self.answers[index], self._parsers[index], self._observers[index]
+        see = observer.see
+        try:
+            async for chunk in self._hearings[index].chunks():
+                see(chunk)
+                pieces = parser.feed(chunk.text)
+                if chunk.completion is not None:
+                    pieces += parser.flush()
+                    answer.completion = chunk.completion
+                answer.add(pieces)
+                answer.logprobs += chunk.logprobs or ()
+                yield Step(answer, pieces, chunk)
+        except Exception as error:
+            observer.fail(error)
+            raise
 
     async def all(self) -> list[Answer]:
         """The whole answers."""

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from starlette.responses import JSONResponse
 
 from emel.errors import EmelError, RequestError
+from emel.text.errors import NotFiniteError
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -39,6 +40,15 @@ ANTHROPIC_PATHS = ("/v1/messages", "/v1/messages/count_tokens")
 
 class ConstraintFailed(RuntimeError):
     """A constraint that cannot go on in the midst of an answer: it became too complex."""
+
+
+_KINDS = (
+    (NotFiniteError, "not_finite"),
+    (ConstraintFailed, "constraint"),
+    (MemoryError, "memory"),
+    (TimeoutError, "timeout"),
+    (OSError, "read"),
+)
 
 
 class ApiError(Exception):
@@ -134,6 +144,17 @@ def of_failure(error: Exception) -> ApiError:
     if isinstance(cause, MemoryError) or (cause is None and isinstance(error, RequestError)):  # or it was unloaded
         return ApiError(503, str(error), headers={"retry-after": "1"})
     return _failed(error)
+
+
+def kind_of_failure(error: Exception) -> str:
+    """What a request that ran failed of, in a word for metrics: few, and none of them a client's to choose."""
+    cause = error.__cause__
+    deeper = cause.__cause__ if cause is not None else None
+    for each in (error, cause, deeper):
+        for kind, name in _KINDS:
+            if isinstance(each, kind):
+                return name
+    return "unloaded" if isinstance(error, ApiError) and error.status == 503 else "internal"
 
 
 def _failed(error: Exception) -> ApiError:

@@ -1,17 +1,24 @@
 """GET /metrics: what the waves do, for Prometheus; llama.cpp's names beside our own, for dashboards that have them.
 
-The wave counts by itself; its counters are read when somebody asks. Only times are observed as answers come.
+The wave counts by itself; its counters are read when somebody asks (emel.server.wave_metrics). Only times and failures
+are observed as answers come.
 """
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from starlette.responses import Response
+
+from emel.server import wave_metrics
+from emel.server.errors import kind_of_failure
+from emel.server.wave_metrics import LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,39 +26,30 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from starlette.requests import Request
 
-    from emel.engine.results import Chunk
-    from emel.engine.wave import Wave
+    from emel.engine.results import Chunk, Timings
     from emel.server.served import ServedModels
-    from emel.server.served_model import ServedModel
 
 _FIRST_TOKEN = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _BETWEEN = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _WHOLE = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
-_LABEL = ["model_name"]
 
-# Metric, what it tells, and the field of the wave's view or counters that it shows.
-_GAUGES = (
-    ("emel_requests_running", "Requests that have a lane", "n_running"),
-    ("emel_requests_waiting", "Requests that wait for a lane", "n_waiting"),
-    ("emel_lanes", "Requests that can run at a time", "n_lanes"),
-    ("emel_kv_blocks", "Blocks of keys and values", "n_blocks"),
-    ("emel_kv_blocks_in_use", "Blocks that running requests hold", "n_blocks_in_use"),
-    ("llamacpp:requests_processing", "The same as emel_requests_running", "n_running"),
-    ("llamacpp:requests_deferred", "The same as emel_requests_waiting", "n_waiting"),
-)
-_COUNTERS = (
-    ("emel_prompt_tokens", "Tokens of admitted prompts", "n_prompt_tokens"),
-    ("emel_cached_tokens", "Of them, those an earlier request had computed", "n_cached_tokens"),
-    ("emel_generated_tokens", "Tokens of answers", "n_generated_tokens"),
-    ("emel_steps", "Passes over the weights", "n_steps"),
-    ("emel_failed_steps", "Passes that failed", "n_failed_steps"),
-    ("emel_lanes_busy", "Lanes that computed, summed over the steps", "n_lanes_busy"),
-    ("emel_preemptions", "Requests that gave their memory up for others", "n_preempted"),
-    ("llamacpp:prompt_tokens", "The same as emel_prompt_tokens", "n_prompt_tokens"),
-    ("llamacpp:tokens_predicted", "The same as emel_generated_tokens", "n_generated_tokens"),
-    ("llamacpp:n_decode", "The same as emel_steps", "n_steps"),
-)
-_ENDS = {"stop": "n_stopped", "length": "n_length", "cancelled": "n_cancelled", "failed": "n_failed"}
+
+@dataclass(slots=True)
+class _Sums:
+    """Tokens and seconds of all answers of a model."""
+
+    n_longest: int = 0
+    n_read: int = 0
+    read_seconds: float = 0.0
+    n_written: int = 0
+    write_seconds: float = 0.0
+
+    def add(self, t: Timings) -> None:
+        self.n_longest = max(self.n_longest, t.n_prompt_tokens + t.n_tokens)
+        self.n_read += t.n_prompt_tokens - t.n_cached_tokens
+        self.read_seconds += t.prefill_seconds
+        self.n_written += max(0, t.n_tokens - 1)  # the first is the prompt's
+        self.write_seconds += t.decode_seconds
 
 
 class Metrics:
@@ -61,14 +59,21 @@ class Metrics:
         self._models = models
         self.registry = CollectorRegistry()
         self.registry.register(self)
-        histogram = partial(Histogram, labelnames=_LABEL, registry=self.registry)
-        counter = partial(Counter, labelnames=_LABEL, registry=self.registry)
+        histogram = partial(Histogram, labelnames=LABEL, registry=self.registry)
+        counter = partial(Counter, labelnames=LABEL, registry=self.registry)
         self._first_token = histogram(
             "emel_time_to_first_token_seconds", "From submission to the first token", buckets=_FIRST_TOKEN
         )
         self._between = histogram("emel_inter_token_seconds", "Between two parts of an answer", buckets=_BETWEEN)
         self._queue = histogram("emel_queue_seconds", "From submission to a lane", buckets=_FIRST_TOKEN)
         self._whole = histogram("emel_request_seconds", "From submission to the end", buckets=_WHOLE)
+        self._failures = Counter(
+            "emel_failures",
+            "Requests that failed, by kind",
+            labelnames=[*LABEL, "kind"],
+            registry=self.registry,
+        )
+        self._sums: defaultdict[str, _Sums] = defaultdict(_Sums)
         self._prompt_seconds = counter("llamacpp:prompt_seconds", "Seconds of reading prompts")
         self._answer_seconds = counter("llamacpp:tokens_predicted_seconds", "Seconds of writing answers")
         self.responses = Counter(
@@ -77,36 +82,15 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """What the waves say now (prometheus_client's interface)."""
-        loaded = [each for each in self._models if each.is_loaded]
-        for name, text, field in _GAUGES:
-            gauge = GaugeMetricFamily(name, text, labels=_LABEL)
-            for served in loaded:
-                gauge.add_metric([served.name], _of_view(served.model.wave, field))
-            yield gauge
-        for name, text, field in _COUNTERS:
-            counter = CounterMetricFamily(name, text, labels=_LABEL)
-            for served in loaded:
-                counter.add_metric([served.name], getattr(served.model.wave.counters, field))
-            yield counter
-        yield from self._others(loaded)
-
-    def _others(self, loaded: list[ServedModel]) -> Iterator[Metric]:
-        ends = CounterMetricFamily("emel_requests_finished", "Requests by how they ended", labels=[*_LABEL, "reason"])
-        busy = GaugeMetricFamily("llamacpp:n_busy_slots_per_decode", "Lanes of a mean step", labels=_LABEL)
-        threads = GaugeMetricFamily("emel_threads", "Threads that compute", labels=_LABEL)
-        for served in loaded:
-            counters = served.model.wave.counters
-            for reason, field in _ENDS.items():
-                ends.add_metric([served.name, reason], getattr(counters, field))
-            busy.add_metric([served.name], counters.n_lanes_busy / max(1, counters.n_steps))
-            threads.add_metric([served.name], served.model.n_threads)
-        yield from (ends, busy, threads)
-        if (memory := self._models.memory) is not None:
-            granted = GaugeMetricFamily("emel_memory_granted_bytes", "Bytes of the shared budget", labels=_LABEL)
-            for each in self._models:
-                granted.add_metric([each.name], memory.granted_to(each.name))
-            yield granted
-            yield GaugeMetricFamily("emel_memory_budget_bytes", "Bytes that all models share", value=memory.n_bytes)
+        yield from wave_metrics.collect(self._models)
+        longest = GaugeMetricFamily("llamacpp:n_tokens_max", "Tokens of the longest request", labels=LABEL)
+        read = GaugeMetricFamily("llamacpp:prompt_tokens_seconds", "Tokens of prompts a second", labels=LABEL)
+        written = GaugeMetricFamily("llamacpp:predicted_tokens_seconds", "Tokens of an answer a second", labels=LABEL)
+        for name, sums in self._sums.items():
+            longest.add_metric([name], sums.n_longest)
+            read.add_metric([name], sums.n_read / sums.read_seconds if sums.read_seconds else 0)
+            written.add_metric([name], sums.n_written / sums.write_seconds if sums.write_seconds else 0)
+        yield from (longest, read, written)
 
     def observer(self, model_name: str) -> Observer:
         """What observes one answer of a model."""
@@ -120,8 +104,13 @@ class Metrics:
         self._whole.labels(model_name).observe(t.queue_seconds + t.prefill_seconds + t.decode_seconds)
         self._prompt_seconds.labels(model_name).inc(t.prefill_seconds)
         self._answer_seconds.labels(model_name).inc(t.decode_seconds)
+        self._sums[model_name].add(t)
         if t.n_tokens:
             self._first_token.labels(model_name).observe(t.time_to_first_token)
+
+    def failed(self, model_name: str, error: Exception) -> None:
+        """An answer broke off."""
+        self._failures.labels(model_name, kind_of_failure(error)).inc()
 
     def between(self, model_name: str) -> Histogram:
         """The times between parts of answers of a model."""
@@ -148,14 +137,12 @@ class Observer:
         if chunk.completion is not None:
             self._metrics.ended(self._model_name, chunk)
 
+    def fail(self, error: Exception) -> None:
+        """The answer broke off."""
+        self._metrics.failed(self._model_name, error)
+
 
 async def get_metrics(request: Request) -> Response:
     """The endpoint."""
     metrics: Metrics = request.app.state.metrics
     return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-
-def _of_view(wave: Wave, field: str) -> float:
-    view = wave.snapshot()
-    counts = {"n_running": len(view.lanes), "n_waiting": len(view.waiting)}
-    return float(counts[field] if field in counts else getattr(view, field))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from emel.kernel.sizes import KV_BLOCK
 from emel.sm import Machine, Row
-from emel.text.errors import GenerationError
+from emel.text.errors import NotFiniteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -280,12 +280,12 @@ def fail_not_finite(context: GeneratorContext, event: object) -> None:
     close(context, event)
 
 
-def not_finite(batch: Batch, output: int, n_tokens: int) -> GenerationError:
+def not_finite(batch: Batch, output: int, n_tokens: int) -> NotFiniteError:
     """The error that names the first layer in which the last `n_tokens` tokens up to an output are not finite."""
     end = batch.output_rows[output] + 1
     bad = [layer for layer in batch.bad_layer[max(end - n_tokens, 0) : end] if layer >= 0]
     where = f"a value first stopped being finite in layer {min(bad)}" if bad else "the output matrix made them so"
-    return GenerationError(f"the logits are not finite (NaN or infinity): {where}; the model file is likely damaged")
+    return NotFiniteError(f"the logits are not finite (NaN or infinity): {where}; the model file is likely damaged")
 
 
 class GeneratorMachine(Machine[State, GeneratorContext]):

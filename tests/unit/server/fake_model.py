@@ -11,6 +11,7 @@ import numpy
 
 from emel.engine.arguments import checked_ids, checked_prompt, checked_request
 from emel.engine.results import Chunk, Completion, Timings
+from emel.memory.prefix import PrefixCounters
 from emel.text.chat import ChatTemplate
 from emel.text.chat_templates import TEMPLATES
 from emel.text.lanes import WaveCounters
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from emel.engine.request import Listener
+    from emel.kernel.streaming import Traffic
 
 TIMINGS = Timings(n_prompt_tokens=3, n_tokens=2, prefill_seconds=0.1, decode_seconds=0.1, time_to_first_token=0.1)
 
@@ -74,6 +76,8 @@ class FakeWave:
     def __init__(self) -> None:
         self.view = FakeView()
         self.counters = WaveCounters()
+        self.prefixes = PrefixCounters()
+        self.traffic: Traffic | None = None
 
     def snapshot(self) -> FakeView:
         return self.view

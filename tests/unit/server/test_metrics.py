@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from emel.errors import RequestError
+from emel.io.errors import SourceError
+from emel.kernel.streaming import Traffic
+from emel.memory.prefix import PrefixCounters
+from emel.server.errors import ConstraintFailed
+from emel.text.errors import NotFiniteError
 from emel.text.lanes import WaveCounters
 from unit.server.fake_model import FakeModel
 
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
 
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
 PATH = "/v1/chat/completions"
+ENDS = ("stop", "length", "cancelled", "failed")
 
 
 def samples(client: TestClient) -> dict[str, float]:
@@ -30,17 +38,85 @@ def samples(client: TestClient) -> dict[str, float]:
 def test_metrics_tell_what_the_wave_counts_by_both_names(serve: Callable[..., TestClient]) -> None:
     model = FakeModel("x")
     client = serve(model)
-    model.wave.view.lanes, model.wave.view.waiting = (1, 2, 3), (4,)
-    model.wave.counters = WaveCounters(n_prompt_tokens=7, n_generated_tokens=5, n_steps=2, n_lanes_busy=3, n_stopped=4)
+    wave = model.wave
+    wave.view.lanes, wave.view.waiting = (1, 2, 3), (4,)
+    wave.counters = WaveCounters(
+        n_prompt_tokens=7, n_cached_tokens=4, n_generated_tokens=5, n_steps=2, n_lanes_busy=3, n_failed_steps=6,
+        n_preempted=8, n_drafts=9, n_draft_tokens=11, n_accepted_tokens=10, n_stopped=4, n_length=3, n_cancelled=2,
+        n_failed=1,
+    )  # fmt: skip
+    wave.prefixes = PrefixCounters(n_lookups=13, n_hits=12, n_evicted=14)
+    wave.traffic = Traffic(n_bytes=15, n_loads=1, n_waits=1, n_repeats=0, waited_seconds=1.5)
     seen = samples(client)
     model_name = '{model_name="fake"}'
     expected = {
-        "emel_requests_running": 3, "llamacpp:requests_processing": 3, "emel_requests_waiting": 1, "emel_lanes": 8,
-        "emel_prompt_tokens_total": 7, "llamacpp:prompt_tokens_total": 7, "llamacpp:tokens_predicted_total": 5,
-        "llamacpp:n_busy_slots_per_decode": 1.5, "llamacpp:n_decode_total": 2, "emel_kv_blocks": 100,
+        "emel_requests_running": 3, "emel_requests_waiting": 1, "emel_lanes": 8, "emel_lanes_busy_total": 3,
+        "emel_kv_blocks": 100, "emel_kv_blocks_in_use": 10, "emel_threads": 1,
+        "emel_prompt_tokens_total": 7, "emel_cached_tokens_total": 4, "emel_generated_tokens_total": 5,
+        "emel_steps_total": 2, "emel_failed_steps_total": 6, "emel_preemptions_total": 8,
+        "emel_prefix_lookups_total": 13, "emel_prefix_hits_total": 12, "emel_prefix_blocks_evicted_total": 14,
+        "emel_drafts_total": 9, "emel_draft_tokens_total": 11, "emel_accepted_tokens_total": 10,
+        "emel_streamed_bytes_total": 15, "emel_streaming_wait_seconds_total": 1.5,
+        "llamacpp:requests_processing": 3, "llamacpp:requests_deferred": 1, "llamacpp:n_busy_slots_per_decode": 1.5,
+        "llamacpp:prompt_tokens_total": 3, "llamacpp:tokens_predicted_total": 5, "llamacpp:n_decode_total": 2,
+        "llamacpp:spec_decode_num_drafts_total": 9, "llamacpp:spec_decode_num_draft_tokens_total": 11,
+        "llamacpp:spec_decode_num_accepted_tokens_total": 10,
     }  # fmt: skip
     assert {name: seen[name + model_name] for name in expected} == expected
-    assert seen['emel_requests_finished_total{model_name="fake",reason="stop"}'] == 4
+    ends = {reason: seen[f'emel_requests_finished_total{{model_name="fake",reason="{reason}"}}'] for reason in ENDS}
+    assert ends == {"stop": 4, "length": 3, "cancelled": 2, "failed": 1}
+
+
+def test_speeds_and_lengths_have_the_names_of_llama_cpp(serve: Callable[..., TestClient]) -> None:
+    client = serve(FakeModel("a"))
+    for _ in range(2):
+        client.post(PATH, json=CHAT)
+    seen = samples(client)
+    model_name = '{model_name="fake"}'  # 3 tokens in 0.1 s, then one more in 0.1 s
+    assert seen["llamacpp:n_tokens_max" + model_name] == 5
+    assert seen["llamacpp:prompt_tokens_seconds" + model_name] == pytest.approx(30)
+    assert seen["llamacpp:predicted_tokens_seconds" + model_name] == pytest.approx(10)
+    assert seen["llamacpp:prompt_seconds_total" + model_name] == pytest.approx(0.2)
+    assert seen["llamacpp:tokens_predicted_seconds_total" + model_name] == pytest.approx(0.2)
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+FAILURES = {
+    "not_finite": caused(RequestError("x"), NotFiniteError("layer 1")),
+    "read": caused(RequestError("x"), SourceError("the file shrank")),
+    "memory": caused(RequestError("x"), MemoryError()),
+    "constraint": caused(RequestError("x"), ConstraintFailed("too complex")),
+    "unloaded": RequestError("this model is closed"),
+    "internal": caused(RequestError("x"), RuntimeError("a fault")),
+}
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+@pytest.mark.parametrize("stream", [False, True])
+def test_failures_are_counted_by_kind(serve: Callable[..., TestClient], kind: str, stream: bool) -> None:
+    model = FakeModel()
+    client = serve(model)
+
+    def fail() -> None:
+        assert model.submitted.wait(10)
+        model.requests[0].fail(FAILURES[kind])
+
+    failing = threading.Thread(target=fail)
+    failing.start()
+    client.post(PATH, json={**CHAT, "stream": stream})
+    failing.join()
+    seen = {name: value for name, value in samples(client).items() if name.startswith("emel_failures_total")}
+    assert seen == {f'emel_failures_total{{kind="{kind}",model_name="fake"}}': 1}
+
+
+def test_a_request_that_took_too_long_is_a_failure_too(serve: Callable[..., TestClient]) -> None:
+    client = serve(FakeModel(), request_timeout=0.05)
+    assert client.post(PATH, json=CHAT).status_code == 504
+    assert samples(client)['emel_failures_total{kind="timeout",model_name="fake"}'] == 1
 
 
 @pytest.mark.parametrize("stream", [False, True])
