@@ -174,7 +174,7 @@ def test_inspect_says_what_would_be_streamed(mixture: str, tmp_path: Path) -> No
 
 def test_doctor_says_what_would_be_streamed(mixture: str, tmp_path: Path) -> None:
     words = run_emel("doctor", mixture, "--memory", "1GiB", "--no-measure", folder=tmp_path).out
-    assert "with --memory 1073741824:" in words
+    assert "within 1.1 GB (--memory):" in words
     assert "nothing is streamed" in words
     report = json_of("doctor", mixture, "--memory", "2MB", "--no-measure", folder=tmp_path)
     assert report["model"]["streamed"] is None

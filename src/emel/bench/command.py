@@ -16,6 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     suites = parser.add_subparsers(dest="suite", metavar="SUITE", title="suites", required=True)
     for name, (module, summary) in SUITES.items():
         suite = suites.add_parser(name, help=summary, description=f"{summary}.", allow_abbrev=False)
+        suite.set_defaults(parser=suite)
         importlib.import_module(module).configure(suite)
 
 

@@ -208,7 +208,7 @@ def _prospect_lines(prospect: Prospect) -> list[str]:
     if prospect.load_seconds_from_disk:
         lines.append(f"            read from disk in {prospect.load_seconds_from_disk:.1f} s when it is not cached")
     if prospect.streamed is not None:
-        lines.append(f"            with --memory {prospect.streamed.budget_bytes}:")
+        lines.append(f"            within {_size(prospect.streamed.budget_bytes)} (--memory):")
         lines += [f"              {line}" for line in forecast_lines(prospect.streamed)]
     elif prospect.streamed_failure:
         lines.append(f"            cannot be streamed: {prospect.streamed_failure}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,7 +19,7 @@ from emel.cli.terminal import UsageError
 from emel.errors import EmelError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
 
@@ -100,6 +101,7 @@ def build_parser(command: str | None) -> Parser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
+        chosen.set_defaults(parser=chosen)
         if name == command:
             importlib.import_module(f"emel.cli.{name}").configure(chosen)
     return parser
@@ -134,12 +136,32 @@ def _run_command(words: list[str]) -> int:
         build_parser(None).print_help(sys.stderr)
         return EXIT_USAGE
     command = next((word for word in words if not word.startswith("-")), None)
+    if command == words[0] and command not in COMMANDS:
+        terminal.say_error(f"there is no command {command!r}{_guess(command, COMMANDS)}", "see emel --help")
+        return EXIT_USAGE
     try:
-        arguments = build_parser(command).parse_args(words)
+        arguments, unknown = build_parser(command).parse_known_args(words)
+        if unknown:
+            _refuse_unknown(arguments.parser, unknown)
     except SystemExit as end:  # argparse's way to return from --help and from usage errors
         return end.code if isinstance(end.code, int) else EXIT_USAGE
     code: int = importlib.import_module(f"emel.cli.{arguments.command}").run(arguments)
     return code
+
+
+def _refuse_unknown(parser: argparse.ArgumentParser, words: Sequence[str]) -> NoReturn:
+    """argparse would report these as errors of `emel`, not of the command (or suite) whose options they are not."""
+    options = re.findall(r"(?<![\w-])--?[a-z][\w-]*", parser.format_help())
+    guess = _guess(words[0].partition("=")[0], options)
+    parser.error(f"unrecognized arguments: {' '.join(words)}{guess}")
+
+
+def _guess(word: str, known: Iterable[str]) -> str:
+    import difflib
+
+    by_letters = {each.lstrip("-"): each for each in known}
+    close = difflib.get_close_matches(word.lstrip("-"), list(by_letters), n=1)
+    return f" (did you mean {by_letters[close[0]]}?)" if close else ""
 
 
 def _is_expected(error: Exception) -> bool:

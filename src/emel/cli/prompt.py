@@ -23,11 +23,15 @@ def split_words(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
     """
     model, words = chosen_model(arguments), list(arguments.words)
     has_prompt_flag = arguments.prompt is not None or arguments.file is not None
+    flagged = [name for name, is_given in (("model", model is not None), ("prompt", has_prompt_flag)) if is_given]
+    n_taken = 2 - len(flagged)
+    if len(words) > n_taken:
+        reason = (
+            " and ".join(f"the {name} is given by a flag" for name in flagged) or "one model and one prompt are wanted"
+        )
+        raise UsageError(f"unexpected argument {words[n_taken]!r}: {reason} (quote a prompt of several words)")
     if words and model is None and (len(words) == 2 or has_prompt_flag or _is_model(words[0])):
         model = words.pop(0)
-    if len(words) > 1 or (words and has_prompt_flag):
-        taken = "the prompt is given by a flag" if has_prompt_flag else "the model is given by a flag"
-        raise UsageError(f"unexpected argument {words[-1]!r}: {taken} (quote a prompt of several words)")
     return model, words[0] if words else None
 
 
@@ -38,9 +42,13 @@ def read_prompt(word: str | None, arguments: argparse.Namespace) -> str:
     prompt, OSError when the file cannot be read.
     """
     if arguments.prompt is not None or word is not None:
-        return as_text(arguments.prompt if word is None else word)
+        if text := as_text(arguments.prompt if word is None else word):
+            return text
+        raise UsageError("no prompt: the one given is empty")
     if arguments.file is not None and arguments.file != "-":
-        return _decode(Path(arguments.file).read_bytes(), arguments.file)
+        if (text := _decode(Path(arguments.file).read_bytes(), arguments.file)).strip():
+            return text
+        raise UsageError(f"no prompt: the file {arguments.file!r} is empty")
     if arguments.file is None and sys.stdin.isatty():
         raise UsageError("no prompt: give it as an argument, by -p or -f, or pipe it in (emel chat is interactive)")
     text = _decode(sys.stdin.buffer.read(), "standard input")

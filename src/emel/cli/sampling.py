@@ -48,7 +48,12 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     """How much to write and how to choose it; what is not given keeps the engine's default."""
     group = parser.add_argument_group("answer")
     group.add_argument(
-        "-n", "--predict", type=whole_number(-1), metavar="N", help="most tokens to write (-1: until it ends by itself)"
+        "-n",
+        "--predict",
+        "--max-tokens",
+        type=whole_number(-1),
+        metavar="N",
+        help="most tokens to write (-1: until it ends by itself)",
     )
     group.add_argument("-s", "--seed", type=_seed, metavar="N", help="seed of the draws (-1: a new one)")
     group.add_argument(

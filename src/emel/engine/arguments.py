@@ -108,7 +108,7 @@ def checked_prompt(token_ids: object, n_vocab: int, n_ctx: int) -> list[int]:
     if len(ids) > n_ctx:
         raise RequestError(
             f"the prompt has {len(ids)} tokens, the context holds {n_ctx}",
-            hint="shorten it, or load with a larger n_ctx",
+            hint="shorten it, or load with a larger context (n_ctx, -c)",
         )
     return ids
 

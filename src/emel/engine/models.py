@@ -220,6 +220,8 @@ def _not_found(text: str, path: Path) -> EmelError:
     except (OSError, ValueError):
         is_folder = False
     if is_folder:
+        if (path / "config.json").is_file():
+            hint = f"it is a model as Hugging Face has them: emel convert {text} model.gguf makes a GGUF file of it"
         return ModelNotFoundError(f"{text!r} is a folder; give the .gguf file itself", hint=hint)
     if obstacle := _obstacle(text, path) if text else None:
         return ModelReadError(obstacle)

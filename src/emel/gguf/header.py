@@ -74,7 +74,7 @@ def _looks_like(start: bytes) -> str:
         if start.startswith(prefix):
             return f"; it looks like {description}"
     if start[8:10] in {b'{"', b"{ "}:
-        return "; it looks like a safetensors file: convert the model to GGUF"
+        return "; it looks like a safetensors file: emel convert makes a GGUF file of its folder"
     text = start.lstrip().lower()
     if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
         return "; it looks like a web page: the download gave an error page, fetch it again"

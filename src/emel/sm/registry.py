@@ -40,9 +40,11 @@ def find_machine(name: str, package: str = "emel") -> type[BaseMachine[Any, Any]
     found = [each for each in classes if each.__name__.casefold().removesuffix("machine") == wanted]
     if len(found) == 1:
         return found[0]
-    fault = "is ambiguous" if found else "is unknown"
-    names = ", ".join(f"{each.__module__}.{each.__name__}" for each in found or classes) or "none"
-    raise LookupError(f"machine {name!r} {fault}; machines: {names}")
+    if found:
+        names = ", ".join(f"{each.__module__}.{each.__name__}" for each in found)
+        raise LookupError(f"machine {name!r} is ambiguous: {names}")
+    names = ", ".join(each.__name__ for each in classes) or "none"
+    raise LookupError(f"machine {name!r} is unknown; machines: {names}")
 
 
 def machine_modules(package: str = "emel") -> list[str]:

@@ -45,7 +45,7 @@ def test_ids_may_be_none_at_all_but_not_for_a_prompt() -> None:
     assert checked_prompt(range(5), 5, 5) == [0, 1, 2, 3, 4]
     with pytest.raises(RequestError, match="the prompt has 6 tokens, the context holds 5") as caught:
         checked_prompt([1] * 6, 5, 5)
-    assert caught.value.hint == "shorten it, or load with a larger n_ctx"
+    assert caught.value.hint == "shorten it, or load with a larger context (n_ctx, -c)"
 
 
 def test_texts_may_be_bytes() -> None:

@@ -350,6 +350,13 @@ def test_unknown_model_error_lists_the_forms(name: str, error: str) -> None:
         assert form in caught.value.hint
 
 
+def test_folder_of_hugging_face_is_answered_with_how_to_convert_it(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ModelNotFoundError, match="is a folder") as caught:
+        resolve_model(str(tmp_path))
+    assert f"emel convert {tmp_path} model.gguf" in str(caught.value.hint)
+
+
 def test_what_is_no_regular_file_is_named(tmp_path: Path) -> None:
     pipe, loop, device = tmp_path / "pipe", tmp_path / "loop.gguf", Path("/dev/zero")
     os.mkfifo(pipe)

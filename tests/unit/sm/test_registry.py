@@ -72,7 +72,7 @@ def test_machine_is_found_by_its_name(package: str, name: str) -> None:
 
 
 def test_unknown_machine_is_an_error_that_names_those_there_are(package: str) -> None:
-    with pytest.raises(LookupError, match=rf"machine 'none' is unknown; machines: {package}\.inner\.InnerMachine, "):
+    with pytest.raises(LookupError, match=r"machine 'none' is unknown; machines: InnerMachine, "):
         find_machine("none", package)
 
 
@@ -80,7 +80,7 @@ def test_ambiguous_machine_is_an_error_that_names_its_candidates(package: str) -
     with pytest.raises(LookupError) as caught:
         find_machine("zeta", package)
     assert caught.value.args == (
-        f"machine 'zeta' is ambiguous; machines: {package}.inner.twin.ZetaMachine, {package}.zeta.ZetaMachine",
+        f"machine 'zeta' is ambiguous: {package}.inner.twin.ZetaMachine, {package}.zeta.ZetaMachine",
     )
 
 
