@@ -150,7 +150,7 @@ def _check(context: AssemblerContext, rules: tuple[Callable[[Graph], object], ..
 
 
 class AssemblerMachine(Machine[State, AssemblerContext]):
-    """See the file's header. Results: context.assembly or context.error."""
+    """Makes records of a graph: `context.assembly`, or `context.error`."""
 
     INITIAL = State.IDLE
     FAILED = frozenset({State.FAILED})

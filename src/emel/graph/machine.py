@@ -175,7 +175,7 @@ def reject_other_weights(context: GraphContext, _event: ComputeReserved) -> None
 
 
 class GraphMachine(Machine[State, GraphContext]):
-    """See the file's header."""
+    """Makes a plan once and computes with it; why a request was rejected is in `context.error`."""
 
     INITIAL = State.UNRESERVED
     TABLE = (

@@ -171,7 +171,7 @@ def release(context: ProcessorContext, _event: Execute) -> None:
 
 
 class ProcessorMachine(CoMachine[State, ProcessorContext]):
-    """See the file's header. The result of a dispatch is True when the run succeeded, else context.error says why."""
+    """Runs a plan over a batch; a dispatch is True when the run succeeded, else `context.error` says why."""
 
     INITIAL = State.READY
     FAILED = frozenset({State.FAILED})

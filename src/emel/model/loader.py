@@ -229,7 +229,7 @@ def close_file(context: LoaderContext, _event: Load) -> None:
 
 
 class LoaderMachine(Machine[State, LoaderContext]):
-    """See the file's header. Results: context.model or context.error; a machine loads once."""
+    """Loads one model, once: `context.model`, or `context.error`."""
 
     INITIAL = State.IDLE
     TERMINAL = frozenset({State.READY, State.FAILED})

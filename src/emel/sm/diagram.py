@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -57,11 +58,12 @@ def text_table(machine: MachineClass) -> str:
 
 
 def page(machine: MachineClass) -> str:
-    """A Markdown page: what the machine is for, its diagram and table, its states, events, guards and effects."""
+    """A Markdown page: what the machine is for, its file's rules, its diagram and table, and what each name means."""
     sections = [
         f"# {machine.__name__}",
         f"`{machine.__module__}.{machine.__qualname__}`",
         _docstring(machine),
+        _file_header(machine),
         f"```mermaid\n{mermaid(machine)}```",
         "## Table\n\nRows are tried in order; the first whose guard holds wins.",
         _markdown_table(HEADINGS, table_rows(machine)),
@@ -78,6 +80,11 @@ def page(machine: MachineClass) -> str:
         if named:
             sections += [f"## {heading}", _markdown_table((role, "meaning"), named)]
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _file_header(machine: MachineClass) -> str:
+    module = sys.modules.get(machine.__module__)
+    return "" if module is None else _docstring(module)
 
 
 def _roles(machine: MachineClass, state: object) -> str:

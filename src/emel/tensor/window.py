@@ -454,7 +454,7 @@ def _close_file(context: WindowContext) -> None:
 
 
 class WindowMachine(CoMachine[State, WindowContext]):
-    """See the file's header; its policy is the one of its context."""
+    """Has the weights of a model pass through slots of memory; its policy is the one of its context."""
 
     INITIAL = State.UNBOUND
     # fmt: off

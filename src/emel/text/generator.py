@@ -289,7 +289,7 @@ def not_finite(batch: Batch, output: int, n_tokens: int) -> NotFiniteError:
 
 
 class GeneratorMachine(Machine[State, GeneratorContext]):
-    """See the file's header. Results: context.ids behind the prompt, text, error."""
+    """One request and its answer: `context.ids` behind the prompt, `text`, `error`."""
 
     INITIAL = State.QUEUED
     TERMINAL = frozenset({State.STOPPED, State.LENGTH, State.CANCELLED, State.FAILED})

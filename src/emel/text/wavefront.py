@@ -212,7 +212,7 @@ def has_room(context: WaveContext, event: MakeRoom) -> bool:
 
 
 class WavefrontMachine(Machine[State, WaveContext]):
-    """See the file's header."""
+    """Makes the steps in which all requests of a model are computed together."""
 
     INITIAL = State.READY
     TERMINAL = frozenset({State.SHUT})

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from emel.sm import Machine, Row
 from emel.sm.diagram import mermaid, page, text_table
+from unit.sm import samples
 from unit.sm.samples import Context, DownloadMachine, State, SwitchMachine
 
 
@@ -37,9 +38,11 @@ def test_text_table_aligns_its_columns() -> None:
 
 def test_page_tells_all_of_a_machine() -> None:
     text = page(DownloadMachine)
-    assert text.startswith(
-        "# DownloadMachine\n\n`unit.sm.samples.DownloadMachine`\n\nCollects chunks.\n\n```mermaid\nstateDiagram-v2\n"
-    )
+    about, _, diagram = text.partition("```mermaid\n")
+    assert about.startswith("# DownloadMachine\n\n`unit.sm.samples.DownloadMachine`\n\nCollects chunks.\n\n")
+    assert samples.__doc__ is not None
+    assert about.endswith(f"\n\n{samples.__doc__.strip()}\n\n")
+    assert diagram.startswith("stateDiagram-v2\n")
     assert text.endswith("\n")
     assert not text.endswith("\n\n")
     for line in (
