@@ -1,6 +1,6 @@
-"""GET /openapi.json: the endpoints and the shapes of their requests and errors (https://spec.openapis.org/oas/v3.1.0).
+"""GET /openapi.json: the endpoints, the shapes of requests, answers and errors (https://spec.openapis.org/oas/v3.1.0).
 
-The requests' schemas are those that requests are checked with. Responses are described in docs/reference/http.md.
+The requests' schemas are those that requests are checked with; to those of answers tests hold every answer.
 """
 
 from __future__ import annotations
@@ -12,10 +12,27 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import JSONResponse
 
 from emel import __version__
+from emel.server.answer_shapes import (
+    ChatCompletion,
+    EmbeddingList,
+    Health,
+    MachineTold,
+    MessageTold,
+    ModelCard,
+    ModelChanged,
+    ModelList,
+    PromptTold,
+    Props,
+    ResponseTold,
+    TextCompletion,
+    TextTold,
+    TokenCount,
+    TokenList,
+)
+from emel.server.errors import ANTHROPIC_PATHS
 from emel.server.messages import MessagesRequest
 from emel.server.response_requests import ResponsesRequest
 from emel.server.shapes import (
-    ApplyTemplateRequest,
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
@@ -25,46 +42,53 @@ from emel.server.shapes import (
 )
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from emel.server.answer_shapes import Told
     from emel.server.sampling import Shape
 
 JSON, EVENTS, TEXT, HTML = "application/json", "text/event-stream", "text/plain", "text/html"
 
 
-class _Endpoint(NamedTuple):
+class Endpoint(NamedTuple):
+    """A path and what it takes and answers. `answer`: the shape of its JSON (None: any object)."""
+
     path: str
     summary: str
     shape: type[Shape] | None = None
+    answer: type[Told] | None = None
     produces: tuple[str, ...] = (JSON,)
     parameters: tuple[dict[str, Any], ...] = ()
+    is_list: bool = False
+    """Whether it answers with a list of such."""
 
 
 _MODEL = {"name": "model", "in": "query", "required": False, "schema": {"type": "string"}}
 _NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
-_ENDPOINTS = (
-    _Endpoint("/v1/chat/completions", "The next message of a chat", ChatRequest, (JSON, EVENTS)),
-    _Endpoint("/v1/completions", "What follows a text", CompletionRequest, (JSON, EVENTS)),
-    _Endpoint("/v1/responses", "The next items of a conversation", ResponsesRequest, (JSON, EVENTS)),
-    _Endpoint("/v1/messages", "The next message, as Anthropic has it", MessagesRequest, (JSON, EVENTS)),
-    _Endpoint("/v1/messages/count_tokens", "Tokens of such a request", MessagesRequest),
-    _Endpoint("/v1/embeddings", "Embeddings of texts", EmbeddingsRequest),
-    _Endpoint("/v1/models", "All models"),
-    _Endpoint("/v1/models/{name}", "One model", parameters=(_NAME,)),
-    _Endpoint("/models/load", "Load a model that was unloaded", ModelName),
-    _Endpoint("/models/unload", "Give a model's memory back", ModelName),
-    _Endpoint("/tokenize", "Token ids of a text", TokenizeRequest),
-    _Endpoint("/detokenize", "The text of token ids", DetokenizeRequest),
-    _Endpoint("/apply-template", "The prompt of a chat", ApplyTemplateRequest),
-    _Endpoint("/health", "Whether the models are there"),
-    _Endpoint("/metrics", "Metrics for Prometheus", produces=(TEXT,)),
-    _Endpoint("/props", "Defaults, lanes and template of a model", parameters=(_MODEL,)),
-    _Endpoint("/machines", "Tables of the state machines"),
-    _Endpoint("/live", "The waves as they change", produces=(EVENTS,)),
-    _Endpoint("/trace", "Transitions of the state machines as they happen", produces=(EVENTS,)),
-    _Endpoint("/openapi.json", "This document"),
-    _Endpoint("/", "The page", produces=(HTML,)),
+ENDPOINTS = (
+    Endpoint("/v1/chat/completions", "The next message of a chat", ChatRequest, ChatCompletion, (JSON, EVENTS)),
+    Endpoint("/v1/completions", "What follows a text", CompletionRequest, TextCompletion, (JSON, EVENTS)),
+    Endpoint("/v1/responses", "The next items of a conversation", ResponsesRequest, ResponseTold, (JSON, EVENTS)),
+    Endpoint("/v1/messages", "The next message, as Anthropic has it", MessagesRequest, MessageTold, (JSON, EVENTS)),
+    Endpoint("/v1/messages/count_tokens", "Tokens of such a request", MessagesRequest, TokenCount),
+    Endpoint("/v1/embeddings", "Embeddings of texts", EmbeddingsRequest, EmbeddingList),
+    Endpoint("/v1/models", "All models", answer=ModelList),
+    Endpoint("/v1/models/{name}", "One model", answer=ModelCard, parameters=(_NAME,)),
+    Endpoint("/models/load", "Load a model that was unloaded", ModelName, ModelChanged),
+    Endpoint("/models/unload", "Give a model's memory back", ModelName, ModelChanged),
+    Endpoint("/tokenize", "Token ids of a text", TokenizeRequest, TokenList),
+    Endpoint("/detokenize", "The text of token ids", DetokenizeRequest, TextTold),
+    Endpoint("/apply-template", "The prompt of a chat", ChatRequest, PromptTold),
+    Endpoint("/health", "Whether the models are there", answer=Health),
+    Endpoint("/metrics", "Metrics for Prometheus", produces=(TEXT,)),
+    Endpoint("/props", "Defaults, lanes and template of a model", answer=Props, parameters=(_MODEL,)),
+    Endpoint("/machines", "Tables of the state machines", answer=MachineTold, is_list=True),
+    Endpoint("/live", "The waves as they change", produces=(EVENTS,)),
+    Endpoint("/trace", "Transitions of the state machines as they happen", produces=(EVENTS,)),
+    Endpoint("/openapi.json", "This document"),
+    Endpoint("/", "The page", produces=(HTML,)),
 )
 _OPEN_PATHS = frozenset({"/", "/health"})
 _ERROR_FIELDS = {
@@ -82,6 +106,26 @@ _ERROR = {
 }
 
 
+# Each event of a stream.
+_EVENT = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {"data": {"type": "string"}, "event": {"type": "string"}},
+}
+_ANTHROPIC_ERROR = {
+    "type": "object",
+    "required": ["type", "error"],
+    "properties": {
+        "type": {"const": "error"},
+        "error": {
+            "type": "object",
+            "required": ["type", "message"],
+            "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+        },
+    },
+}
+
+
 async def get_openapi(_request: Request) -> Response:
     """The endpoint."""
     return JSONResponse(document())
@@ -90,16 +134,16 @@ async def get_openapi(_request: Request) -> Response:
 @cache
 def document() -> dict[str, Any]:
     """The whole document."""
-    shapes = {each.shape for each in _ENDPOINTS if each.shape is not None}
-    ordered = sorted(shapes, key=lambda shape: shape.__name__)
+    shapes = {shape for each in ENDPOINTS for shape in (each.shape, each.answer) if shape is not None}
+    ordered = sorted(shapes, key=_name)
     template = "#/components/schemas/{model}"
     _, found = models_json_schema([(each, "validation") for each in ordered], ref_template=template)
     return {
         "openapi": "3.1.0",
         "info": {"title": "EMEL", "version": __version__, "license": {"name": "Apache-2.0"}},
-        "paths": {each.path: {_method(each): _operation(each)} for each in _ENDPOINTS},
+        "paths": {each.path: {_method(each): _operation(each)} for each in ENDPOINTS},
         "components": {
-            "schemas": {**found["$defs"], "Error": _ERROR},
+            "schemas": {**found["$defs"], "Error": _ERROR, "AnthropicError": _ANTHROPIC_ERROR},
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
@@ -108,19 +152,36 @@ def document() -> dict[str, Any]:
     }
 
 
-def _method(endpoint: _Endpoint) -> str:
+def _name(shape: type[BaseModel]) -> str:
+    return shape.__name__
+
+
+def _method(endpoint: Endpoint) -> str:
     return "get" if endpoint.shape is None else "post"
 
 
-def _operation(endpoint: _Endpoint) -> dict[str, Any]:
-    said = {kind: {"schema": {} if kind == JSON else {"type": "string"}} for kind in endpoint.produces}
+def _answer(endpoint: Endpoint) -> dict[str, Any]:
+    if endpoint.answer is None:
+        return {"type": "object"}
+    one = _reference(endpoint.answer.__name__)
+    return {"type": "array", "items": one} if endpoint.is_list else one
+
+
+def _reference(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _operation(endpoint: Endpoint) -> dict[str, Any]:
+    schemas = {JSON: _answer(endpoint), EVENTS: _EVENT, TEXT: {"type": "string"}, HTML: {"type": "string"}}
+    said = {kind: {"schema": schemas[kind]} for kind in endpoint.produces}
+    error = "AnthropicError" if endpoint.path in ANTHROPIC_PATHS else "Error"
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
         "responses": {
             "200": {"description": "done", "content": said},
             "default": {
                 "description": "an error; the status is what counts",
-                "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}},
+                "content": {JSON: {"schema": _reference(error)}},
             },
         },
         # Keys are asked for where the server was started with some.
@@ -129,6 +190,6 @@ def _operation(endpoint: _Endpoint) -> dict[str, Any]:
     if endpoint.parameters:
         operation["parameters"] = list(endpoint.parameters)
     if endpoint.shape is not None:
-        schema = {"$ref": f"#/components/schemas/{endpoint.shape.__name__}"}
+        schema = _reference(endpoint.shape.__name__)
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
     return operation

@@ -152,10 +152,6 @@ class DetokenizeRequest(Shape):
     tokens: list[int]
 
 
-class ApplyTemplateRequest(ChatRequest):
-    """POST /apply-template: a chat request of which only the prompt is wanted."""
-
-
 class ModelName(Shape):
     """POST /models/load and /models/unload."""
 

@@ -1,4 +1,5 @@
-"""The OpenAPI document, and requests that are made from it: none is answered with a failure of the server."""
+"""The OpenAPI document, and requests that are made from it: none is answered with a failure of the server, nor with
+anything that the document does not tell."""
 
 from __future__ import annotations
 
@@ -8,6 +9,11 @@ import hypothesis
 import pytest
 import schemathesis
 from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 from emel.server.app import create_app
 from emel.server.grammar_check import CHECKER
@@ -19,6 +25,7 @@ from unit.server.fake_model import FakeModel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 STREAMS = ("/live", "/trace")  # they end with the server
 
 
@@ -37,8 +44,10 @@ def ended() -> Iterator[None]:
 
 @SCHEMA.exclude(path=list(STREAMS)).parametrize()
 @hypothesis.settings(max_examples=10, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
-def test_no_request_is_answered_with_a_failure(case: schemathesis.Case) -> None:
-    case.call_and_validate(checks=[not_a_server_error])
+def test_no_request_is_answered_with_a_failure_or_with_what_the_document_does_not_tell(
+    case: schemathesis.Case,
+) -> None:
+    case.call_and_validate(checks=CHECKS)
 
 
 def test_every_route_is_in_the_document() -> None:

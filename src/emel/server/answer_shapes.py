@@ -1,0 +1,455 @@
+"""What the endpoints answer with 200, as the OpenAPI document tells it. Tests hold every answer to these; none is made
+through them, as a token's event has no time for that.
+
+A field with a default may be missing. No other fields come.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Told(BaseModel):
+    """A part of an answer."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=(), strict=True)
+
+
+# ---- what several have
+
+
+class Usage(Told):
+    """OpenAI's count of tokens."""
+
+    class PromptDetails(Told):
+        """Of the prompt."""
+
+        cached_tokens: int
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+
+
+class TimingsTold(Told):
+    """llama.cpp's timings, in milliseconds and tokens per second; queue_ms and ttft_ms are EMEL's."""
+
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+    queue_ms: float
+    ttft_ms: float
+
+
+class FunctionCall(Told):
+    """The call of a function; the arguments are JSON."""
+
+    name: str
+    arguments: str
+
+
+class ToolCallTold(Told):
+    """A call in a message."""
+
+    id: str
+    type: Literal["function"]
+    function: FunctionCall
+
+
+class OtherToken(Told):
+    """A token that could have come."""
+
+    id: int
+    token: str
+    bytes: list[int]
+    logprob: float
+
+
+class TokenTold(OtherToken):
+    """A token that came."""
+
+    top_logprobs: list[OtherToken]
+
+
+# ---- /v1/chat/completions
+
+
+class ChatMessage(Told):
+    """The answer to a chat."""
+
+    role: Literal["assistant"]
+    content: str | None
+    reasoning_content: str = ""
+    tool_calls: list[ToolCallTold] = Field(default_factory=list)
+
+
+class ChatLogprobs(Told):
+    """Of each token of a message."""
+
+    content: list[TokenTold]
+    refusal: None
+
+
+class ChatChoice(Told):
+    """One of n answers."""
+
+    index: int
+    message: ChatMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: Literal["stop", "length", "tool_calls", "cancelled"]
+
+
+class ChatCompletion(Told):
+    """POST /v1/chat/completions."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChoice]
+    usage: Usage
+    timings: TimingsTold
+    generation_settings: dict[str, Any]
+    transcript: dict[str, Any] = Field(default_factory=dict, description="for `emel verify`")
+
+
+# ---- /v1/completions
+
+
+class CompletionLogprobs(Told):
+    """Of each token of a text."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
+class CompletionChoice(Told):
+    """One of n answers to one of the prompts."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: Literal["stop", "length", "cancelled"]
+
+
+class TextCompletion(Told):
+    """POST /v1/completions."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[CompletionChoice]
+    usage: Usage
+    timings: TimingsTold
+    generation_settings: dict[str, Any]
+
+
+# ---- /v1/responses
+
+
+class OutputText(Told):
+    """The text of a message."""
+
+    type: Literal["output_text"]
+    text: str
+    annotations: list[Any]
+    logprobs: list[Any]
+
+
+class MessageItem(Told):
+    """A message."""
+
+    id: str
+    type: Literal["message"]
+    status: Literal["completed"]
+    role: Literal["assistant"]
+    content: list[OutputText]
+
+
+class ReasoningText(Told):
+    """What the model wrote to itself."""
+
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class ReasoningItem(Told):
+    """Reasoning."""
+
+    id: str
+    type: Literal["reasoning"]
+    summary: list[Any]
+    content: list[ReasoningText]
+    status: Literal["completed"]
+
+
+class CallItem(Told):
+    """A call of a function."""
+
+    id: str
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+    status: Literal["completed"]
+
+
+class IncompleteDetails(Told):
+    """Why a response is not whole."""
+
+    reason: Literal["max_output_tokens"]
+
+
+class ResponseUsage(Told):
+    """The count of tokens of a response."""
+
+    class InputDetails(Told):
+        """Of the prompt."""
+
+        cached_tokens: int
+
+    class OutputDetails(Told):
+        """Of the answer."""
+
+        reasoning_tokens: int
+
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: int
+    output_tokens_details: OutputDetails
+    total_tokens: int
+
+
+class ResponseTold(Told):
+    """POST /v1/responses."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: Literal["completed", "incomplete"]
+    error: None
+    incomplete_details: IncompleteDetails | None
+    instructions: str | None
+    max_output_tokens: int | None
+    metadata: dict[str, str]
+    model: str
+    output: list[MessageItem | ReasoningItem | CallItem]
+    parallel_tool_calls: bool
+    previous_response_id: None
+    reasoning: dict[str, Any]
+    store: bool
+    temperature: float | None
+    text: dict[str, Any]
+    tool_choice: str | dict[str, Any]
+    tools: list[dict[str, Any]]
+    top_p: float | None
+    truncation: Literal["disabled"]
+    usage: ResponseUsage
+    user: None
+    system_fingerprint: str
+
+
+# ---- /v1/messages
+
+
+class TextBlock(Told):
+    """Text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ThinkingBlock(Told):
+    """What the model wrote to itself."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: str
+
+
+class ToolUseBlock(Told):
+    """A call of a tool."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class MessageUsage(Told):
+    """Anthropic's count of tokens."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_read_input_tokens: int
+    cache_creation_input_tokens: int
+
+
+class MessageTold(Told):
+    """POST /v1/messages."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[TextBlock | ThinkingBlock | ToolUseBlock]
+    stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+    stop_sequence: str | None
+    usage: MessageUsage
+
+
+class TokenCount(Told):
+    """POST /v1/messages/count_tokens."""
+
+    input_tokens: int
+
+
+# ---- /v1/embeddings
+
+
+class EmbeddingTold(Told):
+    """The embedding of a text."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingUsage(Told):
+    """The count of tokens of texts."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingList(Told):
+    """POST /v1/embeddings."""
+
+    object: Literal["list"]
+    data: list[EmbeddingTold]
+    model: str
+    usage: EmbeddingUsage
+
+
+# ---- models, text, the server
+
+
+class ModelMeta(Told):
+    """What a loaded model is; size in bytes."""
+
+    n_vocab: int
+    n_ctx: int
+    n_ctx_train: int
+    n_embd: int
+    size: int
+
+
+class ModelCard(Told):
+    """GET /v1/models/{name}."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    status: Literal["unloaded", "loading", "ready", "failed"]
+    meta: ModelMeta | None = None
+
+
+class ModelList(Told):
+    """GET /v1/models."""
+
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+class ModelChanged(Told):
+    """POST /models/load and /models/unload."""
+
+    success: Literal[True]
+    model: ModelCard
+
+
+class TokenPiece(Told):
+    """A token and its text, or its bytes where they are no text."""
+
+    id: int
+    piece: str | list[int]
+
+
+class TokenList(Told):
+    """POST /tokenize."""
+
+    tokens: list[int] | list[TokenPiece]
+
+
+class TextTold(Told):
+    """POST /detokenize."""
+
+    content: str
+
+
+class PromptTold(Told):
+    """POST /apply-template."""
+
+    prompt: str
+
+
+class Health(Told):
+    """GET /health."""
+
+    status: Literal["ok"]
+
+
+class Defaults(Told):
+    """What a request has that says nothing of it."""
+
+    n_ctx: int
+    params: dict[str, Any]
+
+
+class Props(Told):
+    """GET /props."""
+
+    default_generation_settings: Defaults
+    total_slots: int
+    model_path: str
+    chat_template: str | None
+    system_fingerprint: str
+    isa: str
+    n_threads: int
+
+
+class MachineRow(Told):
+    """A row of a state machine's table."""
+
+    source: str
+    event: str | None
+    guard: str | None
+    effect: str | None
+    destination: str
+
+
+class MachineTold(Told):
+    """The table of a state machine."""
+
+    name: str
+    module: str
+    summary: str
+    initial: str
+    terminal: list[str]
+    states: list[str]
+    rows: list[MachineRow]
