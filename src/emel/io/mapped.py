@@ -1,9 +1,11 @@
 """A file's bytes as a read-only mapping: nothing is copied, pages come when they are read.
 
-1. One machine maps one file once; FAILED and CLOSED are final.
+1. One machine maps one file once; FAILED, CLOSED and QUARANTINED are final.
 2. The machine's own descriptor is closed as soon as the mapping holds the file.
 3. Closing drops the machine's view. Views that callers still hold stay valid; the mapping goes with the last of them.
-4. A mapping of a file that shrinks would end the process on access (SIGBUS), so readers dispatch Verify first.
+4. A mapping that the system does not take back is quarantined: kept, so that nothing else gets its addresses, and never
+   read again.
+5. A mapping of a file that shrinks would end the process on access (SIGBUS), so readers dispatch Verify first.
 """
 
 from __future__ import annotations
@@ -45,12 +47,14 @@ class CloseMapping:
 
 
 class MappingState(Enum):
-    """IDLE -> OPENED -> MAPPED -> CLOSED, or FAILED with the context's error."""
+    """IDLE -> OPENED -> MAPPED -> CLOSING -> CLOSED or QUARANTINED, or FAILED with the context's error."""
 
     IDLE = "idle"
     OPENED = "opened"
     MAPPED = "mapped"
+    CLOSING = "closing"
     FAILED = "failed"
+    QUARANTINED = "quarantined"
     CLOSED = "closed"
 
 
@@ -67,6 +71,7 @@ class MappingContext:
     opened: OpenedFile | None = None
     mapping: mmap.mmap | None = None
     view: memoryview | None = None
+    quarantined: mmap.mmap | None = None
     error: SourceError | None = None
     n_refused: int = 0
 
@@ -74,6 +79,11 @@ class MappingContext:
 def has_failed(context: MappingContext, _event: object) -> bool:
     """A platform call of the last effect failed."""
     return context.error is not None
+
+
+def is_quarantined(context: MappingContext, _event: object) -> bool:
+    """The system did not take the mapping back."""
+    return context.quarantined is not None
 
 
 def is_inside(context: MappingContext, event: Advise) -> bool:
@@ -139,26 +149,30 @@ def drop_mapping(context: MappingContext, _event: object) -> None:
         view.release()
     if mapping is not None:
         try:
-            mapping.close()
+            context.platform.unmap(mapping)
         except BufferError:  # views are alive; the mapping is freed with the last one
             return
+        except OSError:
+            context.quarantined = mapping
 
 
 class MappingMachine(Machine[MappingState, MappingContext]):
     """Maps one file; the bytes are `context.view` in MAPPED."""
 
     INITIAL = MappingState.IDLE
-    TERMINAL = frozenset({MappingState.FAILED, MappingState.CLOSED})
+    TERMINAL = frozenset({MappingState.FAILED, MappingState.QUARANTINED, MappingState.CLOSED})
     FAILED = frozenset({MappingState.FAILED})
     # fmt: off
     TABLE = (
-        #   source               event          guard       effect        destination
-        Row(MappingState.IDLE,   OpenMapping,   None,       open_file,    MappingState.OPENED),
-        Row(MappingState.OPENED, None,          has_failed, None,         MappingState.FAILED),
-        Row(MappingState.OPENED, None,          None,       map_file,     MappingState.MAPPED),
-        Row(MappingState.MAPPED, None,          has_failed, drop_mapping, MappingState.FAILED),
-        Row(MappingState.MAPPED, Advise,        is_inside,  advise_range, MappingState.MAPPED),
-        Row(MappingState.MAPPED, VerifyMapping, None,       compare_size, MappingState.MAPPED),
-        Row(MappingState.MAPPED, CloseMapping,  None,       drop_mapping, MappingState.CLOSED),
+        #   source                event          guard           effect        destination
+        Row(MappingState.IDLE,    OpenMapping,   None,           open_file,    MappingState.OPENED),
+        Row(MappingState.OPENED,  None,          has_failed,     None,         MappingState.FAILED),
+        Row(MappingState.OPENED,  None,          None,           map_file,     MappingState.MAPPED),
+        Row(MappingState.MAPPED,  None,          has_failed,     drop_mapping, MappingState.FAILED),
+        Row(MappingState.MAPPED,  Advise,        is_inside,      advise_range, MappingState.MAPPED),
+        Row(MappingState.MAPPED,  VerifyMapping, None,           compare_size, MappingState.MAPPED),
+        Row(MappingState.MAPPED,  CloseMapping,  None,           drop_mapping, MappingState.CLOSING),
+        Row(MappingState.CLOSING, None,          is_quarantined, None,         MappingState.QUARANTINED),
+        Row(MappingState.CLOSING, None,          None,           None,         MappingState.CLOSED),
     )
     # fmt: on

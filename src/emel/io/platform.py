@@ -52,6 +52,10 @@ class Platform:
         if option is not None:
             mapping.madvise(option, offset, n_bytes)
 
+    def unmap(self, mapping: mmap.mmap) -> None:
+        """Gives a mapping back; BufferError while views of it are alive."""
+        mapping.close()
+
     def read_into(self, descriptor: int, target: memoryview, offset: int) -> int:
         """Reads at offset into target; the bytes read, 0 at the end of the file."""
         read: Callable[[int, list[memoryview], int], int] | None = getattr(os, "preadv", None)

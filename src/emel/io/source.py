@@ -136,8 +136,9 @@ def publish_copy(context: SourceContext, _event: object) -> None:
 def keep_mapping_error(context: SourceContext, _event: object) -> None:
     """Reports why there is no mapping (any more)."""
     assert context.mapping is not None
-    context.error = context.mapping.context.error
-    context.view = context.mapping = None
+    context.error, context.view = context.mapping.context.error, None
+    if context.mapping.context.quarantined is None:
+        context.mapping = None
 
 
 def keep_copy_error(context: SourceContext, _event: object) -> None:
@@ -160,11 +161,12 @@ def verify_mapping(context: SourceContext, _event: VerifySource) -> None:
 
 
 def close_mapping(context: SourceContext, _event: CloseSource) -> None:
-    """Drops the mapping."""
+    """Drops the mapping; one in quarantine is kept."""
     assert context.mapping is not None
     context.view = None
     context.mapping.dispatch(CloseMapping())
-    context.mapping = None
+    if context.mapping.context.quarantined is None:
+        context.mapping = None
 
 
 def close_copy(context: SourceContext, _event: CloseSource) -> None:

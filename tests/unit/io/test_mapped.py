@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emel.io.mapped import Advise
+from emel.io.mapped import (
+    Advise,
+    CloseMapping,
+    MappingContext,
+    MappingMachine,
+    MappingState,
+    OpenMapping,
+    VerifyMapping,
+)
 from emel.io.source import SourceState, Strategy, VerifySource
 from emel.sm import UnexpectedEvent
 from unit.io.fakes import FaultyPlatform
@@ -76,3 +84,25 @@ def test_mapped_advice_outside_the_bytes_is_illegal(model: Path, event: Advise) 
         machine.dispatch(event)
     assert machine.state is SourceState.MAPPED
     assert "advise" not in platform.calls
+
+
+@pytest.mark.parametrize("is_shrunk", [False, True])
+def test_mapped_a_mapping_that_is_not_taken_back_is_quarantined(model: Path, is_shrunk: bool) -> None:
+    platform = FaultyPlatform()
+    machine = MappingMachine(MappingContext(platform))
+    machine.dispatch(OpenMapping(str(model)))
+    mapping = machine.context.mapping
+    assert mapping is not None
+    if is_shrunk:
+        os.truncate(model, 100)
+    platform.fail_at = platform.n_calls + (2 if is_shrunk else 1)
+    machine.dispatch(VerifyMapping() if is_shrunk else CloseMapping())
+    assert platform.calls[-1] == "unmap"
+    assert machine.state is (MappingState.FAILED if is_shrunk else MappingState.QUARANTINED)
+    assert (machine.context.view, machine.context.mapping) == (None, None)
+    assert machine.context.quarantined is mapping
+    for event in (Advise("willneed", 0, 1), VerifyMapping(), CloseMapping()):
+        with pytest.raises(UnexpectedEvent):
+            machine.dispatch(event)
+    platform.assert_nothing_left(1)
+    mapping.close()

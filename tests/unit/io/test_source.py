@@ -103,10 +103,12 @@ def test_source_fails_cleanly_at_every_call(model: Path, strategy: Strategy, cod
         platform = FaultyPlatform(fail_at, code)
         machine = whole_life(model, strategy, platform)
         assert machine.state in {SourceState.FAILED, SourceState.CLOSED}
+        is_quarantined = platform.has_failed and platform.calls[fail_at - 1] == "unmap"
         if machine.state is SourceState.FAILED:
             n_failed += 1
             assert str(model) in error_of(machine)
-        platform.assert_nothing_left()
+        platform.assert_nothing_left(int(is_quarantined))
+        assert (machine.context.mapping is not None) == is_quarantined
         if not platform.has_failed:
             break
     else:
