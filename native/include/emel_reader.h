@@ -1,4 +1,5 @@
-/* EMEL's C ABI, reading weights: two lanes that read matrices of an open file, chunk by chunk, and pack them on the way.
+/* EMEL's C ABI, reading weights: two lanes that read matrices of open files, chunk by chunk, and pack them on
+ * the way.
  *
  * Nothing but the matrices' own destinations is written; a file that fails or ends fails the request, never the
  * process. The rules are those of emel.h.
@@ -28,15 +29,20 @@ typedef struct emel_read_calls {
   emel_advise_call advise;
 } emel_read_calls;
 
-typedef struct emel_reader_desc {
-  uint64_t file_bytes;
-  uint64_t chunk_bytes; /* 64 KiB to 16 MiB, and at least 16 rows of every matrix */
+typedef struct emel_read_file {
+  uint64_t n_bytes;
   int32_t descriptor; /* stays the caller's, open until the reader is destroyed */
   uint32_t is_direct; /* opened with O_DIRECT: reads are aligned to 4096 bytes, and there is nothing to advise */
+} emel_read_file;
+
+typedef struct emel_reader_desc {
+  const emel_read_file* files; /* copied */
+  uint64_t n_files; /* 1 to 1024 */
+  uint64_t chunk_bytes; /* 64 KiB to 16 MiB, and at least 16 rows of every matrix */
   emel_read_calls calls;
 } emel_reader_desc;
 
-/* One matrix: where its rows begin in the file, and where their packed form goes. */
+/* One matrix: where its rows begin in which file, and where their packed form goes. */
 typedef struct emel_read_part {
   uint64_t offset;
   void* dst; /* 64-byte aligned, emel_pack_size bytes */
@@ -44,13 +50,13 @@ typedef struct emel_read_part {
   uint64_t rows;
   uint64_t cols;
   uint32_t type;
-  uint32_t reserved;
+  uint32_t file;
 } emel_read_part;
 
 enum {
   EMEL_READ_OK = 0,
   EMEL_READ_FAILED = 1, /* with the errno of the read */
-  EMEL_READ_ENDED = 2, /* the file is shorter than it was */
+  EMEL_READ_ENDED = 2, /* a file is shorter than it was */
   EMEL_READ_CANCELLED = 3 /* by a stop */
 };
 
@@ -58,11 +64,12 @@ typedef struct emel_read_done {
   uint64_t ticket;
   int32_t status;
   int32_t error;
-  uint64_t offset; /* in the file, of what failed */
+  uint64_t offset; /* in its file, of what failed */
+  uint64_t file;
 } emel_read_done;
 
 typedef struct emel_read_totals {
-  uint64_t n_bytes; /* of the file, by chunks that were read whole */
+  uint64_t n_bytes; /* of the files, by chunks that were read whole */
   uint64_t n_chunks;
 } emel_read_totals;
 

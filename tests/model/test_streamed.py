@@ -125,13 +125,23 @@ def test_a_budget_that_fits_everything_streams_nothing(tmp_path: Path) -> None:
         assert runner.graph.plan.stages is None
 
 
-def test_a_model_in_several_files_is_refused(tmp_path: Path) -> None:
-    write_tiny_model(tmp_path / "model.gguf", EVERY_MODEL["llama"](), "Q8_0", tensors_a_part=10)
-    first = next(iter(sorted(tmp_path.glob("*-00001-of-*.gguf"))))
-    streamed = StreamedRunner(first, 1, None)
-    streamed.n_bytes = streamed.smallest()
-    with pytest.raises(ModelError, match="split into several files cannot be streamed: merge them"):
-        streamed.open()
+@pytest.mark.parametrize("name", ["llama", "gemma3", "mixtral", "lfm2"])
+@pytest.mark.parametrize("tensors_a_part", [3, 10])
+def test_a_model_in_several_files_is_streamed_from_all_of_them(name: str, tensors_a_part: int, tmp_path: Path) -> None:
+    write_tiny_model(tmp_path / "whole.gguf", EVERY_MODEL[name](), "Q8_0")
+    with Runner(tmp_path / "whole.gguf") as runner:
+        logits, step = run(runner)
+    write_tiny_model(tmp_path / "model.gguf", EVERY_MODEL[name](), "Q8_0", tensors_a_part=tensors_a_part)
+    parts = sorted(tmp_path.glob("model-*-of-*.gguf"))
+    with StreamedRunner(parts[0], 0, 2).open() as runner:
+        residency = runner.model.residency
+        assert residency is not None
+        streamed = [extent for at in residency.layout.streamed for extent in residency.layout.units[at]]
+        experts = [extent for group in residency.experts for extent in group.extents]
+        assert len({extent.part for extent in [*streamed, *experts]}) > 1
+        found, found_step = run(runner)
+        assert np.array_equal(found, logits)
+        assert all(np.array_equal(a, b) for a, b in zip(found_step, step, strict=True))
 
 
 def test_traffic_says_what_was_read_and_waited_for(tmp_path: Path) -> None:

@@ -28,23 +28,23 @@ int32_t system_advise(void*, int32_t descriptor, uint64_t offset, uint64_t n_byt
 #endif
 }
 
-void advise(const emel_reader& reader, uint64_t offset, uint64_t n_bytes, int32_t advice) {
-  const auto call = reader.desc.calls.advise != nullptr ? reader.desc.calls.advise : system_advise;
+void advise(const emel_reader& reader, const emel_read_file& file, uint64_t offset, uint64_t n_bytes, int32_t advice) {
+  const auto call = reader.calls.advise != nullptr ? reader.calls.advise : system_advise;
   // A hint: one that is not taken costs time, never a result.
-  call(reader.desc.calls.context, reader.desc.descriptor, offset, n_bytes, advice);
+  call(reader.calls.context, file.descriptor, offset, n_bytes, advice);
 }
 
-// Fills [begin, end) of the file into staging, which starts at `begin`; may read more where that is aligned.
-bool read_span(const emel_reader& reader, uint64_t begin, uint64_t needed_end, uint64_t end, uint8_t* staging,
-               emel_read_done* done) {
-  const auto call = reader.desc.calls.read != nullptr ? reader.desc.calls.read : system_read;
-  const uint64_t step = reader.desc.is_direct != 0 ? kDirectAlignment : 1;
+// Fills [begin, end) of a file into staging, which starts at `begin`; may read more where that is aligned.
+bool read_span(const emel_reader& reader, const emel_read_file& file, uint64_t begin, uint64_t needed_end, uint64_t end,
+               uint8_t* staging, emel_read_done* done) {
+  const auto call = reader.calls.read != nullptr ? reader.calls.read : system_read;
+  const uint64_t step = file.is_direct != 0 ? kDirectAlignment : 1;
   uint64_t at = begin;
   uint64_t stuck_at = UINT64_MAX;
   while (at < needed_end) {
     const uint64_t from = at / step * step;  // a direct read that ended off the alignment is at the file's end
-    const int64_t n_read = call(reader.desc.calls.context, reader.desc.descriptor, staging + (from - begin),
-                                end - from, from);
+    const int64_t n_read =
+        call(reader.calls.context, file.descriptor, staging + (from - begin), end - from, from);
     if (n_read == -EINTR) continue;
     if (n_read < 0) {
       done->status = EMEL_READ_FAILED;
@@ -91,8 +91,9 @@ Chunk cut_chunk(Request* request, uint64_t n_bytes) {
     const uint64_t row_bytes = part_row_bytes(part);
     const uint64_t first = part.offset + at.row * row_bytes;
     if (end == 0) {
+      chunk.file = part.file;
       chunk.offset = end = first;
-    } else if (first < end || first - end > kMostGap || first - chunk.offset > n_bytes) {
+    } else if (part.file != chunk.file || first < end || first - end > kMostGap || first - chunk.offset > n_bytes) {
       break;
     }
     uint64_t n_rows = (n_bytes - (first - chunk.offset)) / row_bytes;
@@ -116,16 +117,19 @@ Chunk cut_chunk(Request* request, uint64_t n_bytes) {
 bool read_chunk(const emel_reader& reader, const Request& request, const Chunk& chunk, const Ahead& ahead,
                 uint8_t* staging, emel_read_done* done) {
   // Direct reads need an aligned buffer; staging has room for the difference.
+  const emel_read_file& file = reader.files[chunk.file];
   staging += (kDirectAlignment - reinterpret_cast<uintptr_t>(staging) % kDirectAlignment) % kDirectAlignment;
-  const uint64_t step = reader.desc.is_direct != 0 ? kDirectAlignment : 1;
+  const uint64_t step = file.is_direct != 0 ? kDirectAlignment : 1;
   const uint64_t begin = chunk.offset / step * step;
   const uint64_t needed_end = chunk.offset + chunk.n_bytes;
   const uint64_t end = (needed_end + step - 1) / step * step;
-  if (reader.desc.is_direct == 0) {
-    // While this chunk is read, the kernel fetches what the lanes read next.
-    for (uint32_t i = 0; i < ahead.n; ++i) advise(reader, ahead.offset[i], ahead.n_bytes[i], EMEL_READ_AHEAD);
+  // While this chunk is read, the kernel fetches what the lanes read next.
+  for (uint32_t i = 0; i < ahead.n; ++i) {
+    const emel_read_file& next = reader.files[ahead.file[i]];
+    if (next.is_direct == 0) advise(reader, next, ahead.offset[i], ahead.n_bytes[i], EMEL_READ_AHEAD);
   }
-  const bool is_read = read_span(reader, begin, needed_end, end, staging, done);
+  done->file = chunk.file;
+  const bool is_read = read_span(reader, file, begin, needed_end, end, staging, done);
   if (is_read) {
     for (uint64_t p = chunk.begin.part; p <= chunk.end.part && p < request.n_parts; ++p) {
       const emel_read_part& part = request.parts[p];
@@ -134,7 +138,7 @@ bool read_chunk(const emel_reader& reader, const Request& request, const Chunk& 
       pack_piece(part, piece, staging + (part.offset + piece.first_row * part_row_bytes(part) - begin));
     }
   }
-  if (reader.desc.is_direct == 0) advise(reader, chunk.offset, chunk.n_bytes, EMEL_READ_BEHIND);
+  if (file.is_direct == 0) advise(reader, file, chunk.offset, chunk.n_bytes, EMEL_READ_BEHIND);
   return is_read;
 }
 

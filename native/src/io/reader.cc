@@ -43,6 +43,7 @@ void fail_rest(Request* request, const emel_read_done& done) {
     request->done.status = done.status;
     request->done.error = done.error;
     request->done.offset = done.offset;
+    request->done.file = done.file;
   }
   request->next = {request->n_parts, 0};
 }
@@ -64,7 +65,8 @@ Ahead look_ahead(emel_reader* reader) {
   Cursor before[kReadLanes];
   while (ahead.n < kReadLanes && (cut[ahead.n] = next_request(reader)) != nullptr) {
     before[ahead.n] = cut[ahead.n]->next;
-    const Chunk chunk = cut_chunk(cut[ahead.n], reader->desc.chunk_bytes);
+    const Chunk chunk = cut_chunk(cut[ahead.n], reader->chunk_bytes);
+    ahead.file[ahead.n] = chunk.file;
     ahead.offset[ahead.n] = chunk.offset;
     ahead.n_bytes[ahead.n++] = chunk.n_bytes;
   }
@@ -73,7 +75,7 @@ Ahead look_ahead(emel_reader* reader) {
 }
 
 void run_chunk(emel_reader* reader, Request* request, uint8_t* staging) {
-  const Chunk chunk = cut_chunk(request, reader->desc.chunk_bytes);
+  const Chunk chunk = cut_chunk(request, reader->chunk_bytes);
   ++request->n_reading;
   const Ahead ahead = look_ahead(reader);
   pthread_mutex_unlock(&reader->mutex);
@@ -111,7 +113,7 @@ void* read_lane(void* argument) {
 }
 
 bool start_lane(emel_reader* reader, uint32_t index) {
-  reader->staging[index] = static_cast<uint8_t*>(allocate(reader->desc.chunk_bytes + 3 * kDirectAlignment));
+  reader->staging[index] = static_cast<uint8_t*>(allocate(reader->chunk_bytes + 3 * kDirectAlignment));
   auto* start = allocate_array<LaneStart>(1);
   if (reader->staging[index] == nullptr || start == nullptr) {
     release(start);
@@ -131,14 +133,19 @@ emel_status check_part(const emel_reader& reader, const emel_read_part& part, ui
   const emel_status status = check_pack_target(part.type, part.rows, part.cols, part.dst, part.dst_bytes, index);
   if (status != EMEL_OK) return status;
   const uint64_t row_bytes = part_row_bytes(part);
-  if (row_bytes * kRowsPerGroup > reader.desc.chunk_bytes) {
+  if (row_bytes * kRowsPerGroup > reader.chunk_bytes) {
     return fail(EMEL_OUT_OF_BOUNDS, "read: 16 rows of part %llu have %llu bytes, a chunk holds %llu",
                 static_cast<unsigned long long>(index), static_cast<unsigned long long>(row_bytes * kRowsPerGroup),
-                static_cast<unsigned long long>(reader.desc.chunk_bytes));
+                static_cast<unsigned long long>(reader.chunk_bytes));
   }
-  if (part.offset > reader.desc.file_bytes || part.rows * row_bytes > reader.desc.file_bytes - part.offset) {
+  if (part.file >= reader.n_files) {
+    return fail(EMEL_OUT_OF_BOUNDS, "read: part %llu lies in file %u of %llu", static_cast<unsigned long long>(index),
+                part.file, static_cast<unsigned long long>(reader.n_files));
+  }
+  const uint64_t file_bytes = reader.files[part.file].n_bytes;
+  if (part.offset > file_bytes || part.rows * row_bytes > file_bytes - part.offset) {
     return fail(EMEL_OUT_OF_BOUNDS, "read: part %llu ends beyond the file's %llu bytes",
-                static_cast<unsigned long long>(index), static_cast<unsigned long long>(reader.desc.file_bytes));
+                static_cast<unsigned long long>(index), static_cast<unsigned long long>(file_bytes));
   }
   return EMEL_OK;
 }
@@ -171,9 +178,22 @@ emel_status emel_reader_create(const emel_reader_desc* desc, emel_reader** out) 
                       static_cast<unsigned long long>(emel::kLeastChunk),
                       static_cast<unsigned long long>(emel::kMostChunk));
   }
+  if (desc->files == nullptr || desc->n_files == 0 || desc->n_files > emel::kMostFiles) {
+    return emel::fail(EMEL_INVALID_ARGUMENT, "read: no files, or %llu; allowed are 1 to %llu",
+                      static_cast<unsigned long long>(desc->n_files), static_cast<unsigned long long>(emel::kMostFiles));
+  }
   auto* reader = static_cast<emel_reader*>(emel::allocate(sizeof(emel_reader)));
-  if (reader == nullptr) return emel::fail(EMEL_OUT_OF_MEMORY, "read: out of memory");
-  reader->desc = *desc;
+  auto* files = emel::allocate_array<emel_read_file>(desc->n_files);
+  if (reader == nullptr || files == nullptr) {
+    emel::release(reader);
+    emel::release(files);
+    return emel::fail(EMEL_OUT_OF_MEMORY, "read: out of memory");
+  }
+  memcpy(files, desc->files, desc->n_files * sizeof *files);
+  reader->files = files;
+  reader->n_files = desc->n_files;
+  reader->chunk_bytes = desc->chunk_bytes;
+  reader->calls = desc->calls;
   pthread_mutex_init(&reader->mutex, nullptr);
   pthread_cond_init(&reader->work, nullptr);
   pthread_cond_init(&reader->completed, nullptr);
@@ -257,6 +277,7 @@ void emel_reader_destroy(emel_reader* reader) {
   emel_reader_stop(reader);
   for (uint32_t i = 0; i < reader->n_threads; ++i) pthread_join(reader->threads[i], nullptr);
   for (uint8_t* staging : reader->staging) emel::release(staging);
+  emel::release(reader->files);
   pthread_cond_destroy(&reader->completed);
   pthread_cond_destroy(&reader->work);
   pthread_mutex_destroy(&reader->mutex);

@@ -1,7 +1,7 @@
-// Reads matrices of an open file and packs them on the way, on two lanes.
+// Reads matrices of open files and packs them on the way, on two lanes.
 //
 // Requests are taken in order, urgent ones first. Both lanes work on the same request, chunk by chunk: a chunk is a
-// span of the file with the whole row groups in it. A request completes exactly once, whether it was read, failed or
+// span of one file with the whole row groups in it. A request completes exactly once, whether it was read, failed or
 // was cancelled by a stop; what was refused never completes.
 #pragma once
 
@@ -14,6 +14,7 @@ namespace emel {
 
 constexpr uint32_t kReadLanes = 2;
 constexpr uint32_t kMostRequests = 32;
+constexpr uint64_t kMostFiles = 1024;
 constexpr uint64_t kMostParts = 256;  // of a request
 constexpr uint64_t kDirectAlignment = 4096;
 
@@ -30,8 +31,9 @@ struct Cursor {
   uint64_t row;
 };
 
-// A span of the file, and the first and last piece that lie in it (those between are whole parts).
+// A span of a file, and the first and last piece that lie in it (those between are whole parts).
 struct Chunk {
+  uint32_t file;
   uint64_t offset;
   uint64_t n_bytes;
   Cursor begin;
@@ -54,6 +56,7 @@ struct Request {
 
 // What lanes read next, in this order.
 struct Ahead {
+  uint32_t file[kReadLanes];
   uint64_t offset[kReadLanes];
   uint64_t n_bytes[kReadLanes];
   uint32_t n;
@@ -69,7 +72,10 @@ bool read_chunk(const emel_reader& reader, const Request& request, const Chunk& 
 }  // namespace emel
 
 struct emel_reader {
-  emel_reader_desc desc;
+  emel_read_file* files;
+  uint64_t n_files;
+  uint64_t chunk_bytes;
+  emel_read_calls calls;
   pthread_mutex_t mutex;  // of everything below but the lanes' own staging
   pthread_cond_t work;
   pthread_cond_t completed;

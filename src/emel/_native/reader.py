@@ -37,14 +37,19 @@ class ReadCalls(Structure):
     _fields_ = (("context", c_void_p), ("read", ReadCall), ("advise", AdviseCall))
 
 
+class ReadFile(Structure):
+    """An open file."""
+
+    _fields_ = (("n_bytes", c_uint64), ("descriptor", c_int32), ("is_direct", c_uint32))
+
+
 class ReaderDesc(Structure):
     """What emel_reader_create copies."""
 
     _fields_ = (
-        ("file_bytes", c_uint64),
+        ("files", POINTER(ReadFile)),
+        ("n_files", c_uint64),
         ("chunk_bytes", c_uint64),
-        ("descriptor", c_int32),
-        ("is_direct", c_uint32),
         ("calls", ReadCalls),
     )
 
@@ -59,14 +64,14 @@ class ReadPart(Structure):
         ("rows", c_uint64),
         ("cols", c_uint64),
         ("type", c_uint32),
-        ("reserved", c_uint32),
+        ("file", c_uint32),
     )
 
 
 class ReadDone(Structure):
     """The outcome of a request."""
 
-    _fields_ = (("ticket", c_uint64), ("status", c_int32), ("error", c_int32), ("offset", c_uint64))
+    _fields_ = (("ticket", c_uint64), ("status", c_int32), ("error", c_int32), ("offset", c_uint64), ("file", c_uint64))
 
 
 class ReadTotals(Structure):

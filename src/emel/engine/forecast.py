@@ -41,7 +41,7 @@ def forecast(file: GgufFile, memory: int | str, n_ctx: int | None = None, *, mea
     from emel.engine.failures import load_failures
     from emel.engine.loading import DEFAULT_LANES
     from emel.engine.session import LARGEST
-    from emel.io.speed import measure_reads
+    from emel.io.speed import measure_model
     from emel.model.loader import check_description, describe_file
     from emel.model.streamed import choose_residency
     from emel.tensor.types import TensorType
@@ -57,7 +57,7 @@ def forecast(file: GgufFile, memory: int | str, n_ctx: int | None = None, *, mea
         n_ctx=budget.sizes.n_ctx,
         weights_bytes=residency.n_bytes,
         streamed_bytes_per_token=n_bytes,
-        read_bytes_per_second=measure_reads(file.path, file.n_bytes).best if measure and n_bytes else None,
+        read_bytes_per_second=measure_model(file.parts).best if measure and n_bytes else None,
     )
 
 

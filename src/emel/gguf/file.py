@@ -17,8 +17,9 @@ from emel.gguf.reader import (
     VerifyFile,
 )
 from emel.gguf.split import check_part, join_tensors, part_paths
-from emel.gguf.tensor_reader import FilePart, TensorReader
+from emel.gguf.tensor_reader import TensorReader
 from emel.io.errors import SourceError
+from emel.io.parts import FilePart
 from emel.io.platform import SYSTEM, Platform
 from emel.io.source import Strategy
 

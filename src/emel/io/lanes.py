@@ -1,4 +1,4 @@
-"""ReadLanes: the two native lanes that read matrices of one file and pack them, and the thread that tells of each end.
+"""ReadLanes: the two native lanes that read matrices of open files and pack them, and the thread that tells of the end.
 
 A request is known by its ticket. It completes exactly once: `deliver` is called with its ticket and None, or the
 SourceError that ended it, on the thread of this object; what `submit` refuses (by raising) never completes. `close`
@@ -21,6 +21,7 @@ from emel._native.reader import (
     ReadCalls,
     ReadDone,
     ReaderDesc,
+    ReadFile,
     ReadPart,
     ReadStatus,
     ReadTotals,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from emel.io.descriptor import OpenedFile
+    from emel.io.parts import OpenedPart
 
     Deliver = Callable[[int, SourceError | None], None]
 
@@ -41,7 +42,7 @@ __all__ = ["MOST_PARTS", "LaneCalls", "Part", "ReadLanes", "Request", "Totals"]
 
 
 class Part(NamedTuple):
-    """A (rows, cols) matrix of a GGUF type at `offset` of the file, and the memory its packed form goes to."""
+    """A (rows, cols) matrix of a GGUF type at `offset` of a file, and the memory its packed form goes to."""
 
     offset: int
     address: int
@@ -49,10 +50,11 @@ class Part(NamedTuple):
     rows: int
     cols: int
     type: int
+    file: int = 0
 
 
 class Totals(NamedTuple):
-    """What was read so far: bytes of the file, and chunks."""
+    """What was read so far: bytes of the files, and chunks."""
 
     n_bytes: int
     n_chunks: int
@@ -82,7 +84,7 @@ class Request:
 
 
 class ReadLanes:
-    """Lanes over the open file of `descriptor`, which stays the caller's and open until `close`.
+    """Lanes over the files of `opened`, which stay the caller's and open until `close`.
 
     NativeError for a chunk outside 64 KiB to 16 MiB. A fork leaves the threads behind: closing there does nothing.
     """
@@ -91,24 +93,25 @@ class ReadLanes:
 
     def __init__(
         self,
-        path: str,
-        opened: OpenedFile,
+        opened: Sequence[OpenedPart],
         deliver: Deliver,
         *,
         chunk_bytes: int,
-        is_direct: bool = False,
         calls: LaneCalls | None = None,
     ) -> None:
         declare_reader()
         self._calls = _native_calls(calls or LaneCalls())
-        desc = ReaderDesc(opened.n_bytes, chunk_bytes, opened.descriptor, int(is_direct), self._calls)
+        files = (ReadFile * len(opened))(
+            *(ReadFile(each.file.n_bytes, each.file.descriptor, int(each.is_direct)) for each in opened)
+        )
+        desc = ReaderDesc(files, len(opened), chunk_bytes, self._calls)
         handle = ctypes.c_void_p()
         check(LIBRARY.emel_reader_create(ctypes.byref(desc), ctypes.byref(handle)))
         self._handle: ctypes.c_void_p | None = handle
         self._process = os.getpid()
         # It keeps nothing of this object alive, so that an owner which forgot to close can still be collected.
         self._thread = threading.Thread(
-            target=_deliver_all, args=(handle, path, opened.n_bytes, deliver), name="emel-read", daemon=True
+            target=_deliver_all, args=(handle, tuple(opened), deliver), name="emel-read", daemon=True
         )
         self._thread.start()
 
@@ -150,22 +153,23 @@ class ReadLanes:
             self.close()
 
 
-def _deliver_all(handle: ctypes.c_void_p, path: str, n_bytes: int, deliver: Deliver) -> None:
+def _deliver_all(handle: ctypes.c_void_p, opened: Sequence[OpenedPart], deliver: Deliver) -> None:
     done = ReadDone()
     while LIBRARY.emel_reader_next(handle, ctypes.byref(done)):
-        deliver(done.ticket, _error_of(done, path, n_bytes))
+        deliver(done.ticket, _error_of(done, opened[done.file]))
 
 
-def _error_of(done: ReadDone, path: str, n_bytes: int) -> SourceError | None:
+def _error_of(done: ReadDone, part: OpenedPart) -> SourceError | None:
     if done.status == ReadStatus.OK:
         return None
+    path, n_bytes = part.path, part.file.n_bytes
     if done.status == ReadStatus.FAILED:
         return SourceError(f"cannot read {path!r} at byte {done.offset}: {os.strerror(done.error)}")
     if done.status == ReadStatus.ENDED:
         return SourceError(
             f"{path!r} shrank from {n_bytes} to at most {done.offset} bytes while it was read: fetch it again"
         )
-    return SourceError(f"reading {path!r} was cancelled: its reader was closed")
+    return SourceError("reading was cancelled: the reader was closed")
 
 
 def _native_calls(calls: LaneCalls) -> ReadCalls:

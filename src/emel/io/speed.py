@@ -13,7 +13,9 @@ from emel.io.descriptor import close_quietly
 from emel.io.platform import SYSTEM, Platform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from emel.io.parts import FilePart
 
 CHUNK_BYTES = 4 << 20
 _LEAST_GAIN = 1.1  # of direct reads, before they are preferred
@@ -45,6 +47,12 @@ def measure_reads(path: str, n_bytes: int, *, seconds: float = 0.1, platform: Pl
     with suppress(OSError):
         buffered = _measured(platform, platform.open(path), n_bytes, seconds, _drop_cache)
     return ReadSpeeds(buffered, direct)
+
+
+def measure_model(parts: Sequence[FilePart], *, seconds: float = 0.1, platform: Platform = SYSTEM) -> ReadSpeeds:
+    """The same of a model's largest file: of a split model the first may have no tensors."""
+    largest = max(parts, key=lambda each: each.n_bytes)
+    return measure_reads(largest.path, largest.n_bytes, seconds=seconds, platform=platform)
 
 
 def _measured(

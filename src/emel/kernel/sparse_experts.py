@@ -8,29 +8,25 @@ which older ones count less.
 from __future__ import annotations
 
 import mmap
-import threading
 from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
-from emel.io.descriptor import close_quietly, open_past_cache, open_regular
-from emel.io.lanes import MOST_PARTS, LaneCalls, Part, ReadLanes, Request, Totals
+from emel.io.lanes import LaneCalls, Part, Totals
 from emel.io.platform import SYSTEM, Platform
+from emel.io.staged import CloseStaged, OpenStaged, ReadMatrices, StagedContext, StagedMachine
 from emel.kernel.buffers import Memory
 from emel.kernel.packing import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from emel.io.errors import SourceError
+    from emel.io.parts import FilePart
     from emel.tensor.window_layout import Extent
-
-    Deliver = Callable[[int, SourceError | None], None]
 
 _PAGE = mmap.PAGESIZE
 _FADING = 1 / 64  # of what an expert counts, with each batch
 _LARGEST_STEP = 1e100
-_ATTEMPTS = 2  # at reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,7 @@ class ExpertGroup:
 class ExpertStreaming:
     """What is read from where, and how; `cache_bytes` hold the experts that any one batch chooses in a group."""
 
-    path: str
+    parts: tuple[FilePart, ...]
     groups: tuple[ExpertGroup, ...]
     cache_bytes: int
     chunk_bytes: int
@@ -64,40 +60,29 @@ class ExpertStreaming:
 
 
 class SparseExperts:
-    """The experts of the groups of `streaming`; SourceError when the file cannot be opened. One thread at a time."""
+    """The experts of the groups of `streaming`; SourceError when a file cannot be opened. One thread at a time."""
 
     def __init__(
         self, streaming: ExpertStreaming, *, platform: Platform = SYSTEM, calls: LaneCalls | None = None
     ) -> None:
         self.n_reads = 0  # experts
         self.n_waits = 0  # batches of a group that found one missing
-        self._path, self._groups, self._cache_bytes = streaming.path, streaming.groups, streaming.cache_bytes
-        self._platform = platform
+        self._groups, self._cache_bytes = streaming.groups, streaming.cache_bytes
         self._group_of = {extent.name: at for at, group in enumerate(self._groups) for extent in group.extents}
         self._present: dict[tuple[int, int], float] = {}  # (group, expert) -> how much it was chosen
         self._faded: dict[tuple[int, int], float] = {}  # the same of those that are not there
         self._used_bytes = 0
         self._step = 1.0  # what being chosen counts now: instead of fading what was, what comes counts more
         self._last_group = -1
-        self._arrived = threading.Semaphore(0)
-        self._errors: list[SourceError] = []
-        opened = open_regular(platform, streaming.path)
-        direct = open_past_cache(platform, streaming.path, opened) if streaming.is_direct else None
-        self._opened = direct or opened
+        self._reader = StagedMachine(StagedContext(platform, calls or LaneCalls()))
+        self._reader.dispatch(OpenStaged(streaming.parts, streaming.chunk_bytes, streaming.is_direct))
+        self._raise_failure()
         try:
             self._memories = {
                 extent.name: Memory(extent.packed_bytes) for group in self._groups for extent in group.extents
             }
-            self._lanes = ReadLanes(
-                streaming.path,
-                self._opened,
-                _delivering(self._arrived, self._errors),
-                chunk_bytes=streaming.chunk_bytes,
-                is_direct=direct is not None,
-                calls=calls,
-            )
         except BaseException:
-            close_quietly(platform, self._opened.descriptor)
+            self._reader.dispatch(CloseStaged())
             raise
 
     @property
@@ -111,8 +96,9 @@ class SparseExperts:
         return set(self._present)
 
     def totals(self) -> Totals:
-        """What was read of the file so far."""
-        return Totals(0, 0) if self.is_closed else self._lanes.totals()
+        """What was read of the files so far."""
+        lanes = self._reader.context.lanes
+        return Totals(0, 0) if lanes is None else lanes.totals()
 
     def locate(self, name: str) -> Location | None:
         """Where a whole matrix would lie; None for one that is no expert's."""
@@ -126,7 +112,7 @@ class SparseExperts:
     def ensure(self, group: int, n_rows: Sequence[int]) -> None:
         """Has the experts of a group in memory that rows of a batch go to; `n_rows` has how many for each expert.
 
-        SourceError when the file failed twice; what was asked for is read again the next time.
+        SourceError when a file failed twice; what was asked for is read again the next time.
         """
         chosen = [expert for expert, n in enumerate(n_rows) if n]
         missing = [expert for expert in chosen if (group, expert) not in self._present]
@@ -181,21 +167,17 @@ class SparseExperts:
             self._memories[extent.name].discard(begin, min(end, extent.packed_bytes) - begin)
 
     def _read(self, group: int, experts: Sequence[int]) -> None:
-        parts = list(self._parts(self._groups[group], experts))
-        requests = [Request(parts[at : at + MOST_PARTS]) for at in range(0, len(parts), MOST_PARTS)]
-        for attempt in range(_ATTEMPTS):
-            self._errors.clear()
-            for ticket, request in enumerate(requests):
-                self._lanes.submit(ticket, request)
-                self._arrived.acquire()
-            if not self._errors:
-                return
-            if attempt + 1 == _ATTEMPTS:
-                raise self._errors[0]
+        self._reader.dispatch(ReadMatrices(tuple(self._parts(self._groups[group], experts))))
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        error = self._reader.context.error
+        if error is not None:
+            raise error
 
     def _parts(self, group: ExpertGroup, experts: Sequence[int]) -> Iterator[Part]:
         """Neighbours are one part: they lie side by side in the file and in memory."""
-        for extent in sorted(group.extents, key=lambda each: each.offset):
+        for extent in sorted(group.extents, key=lambda each: each.place):
             rows, n_bytes = extent.rows // group.n_experts, extent.n_bytes // group.n_experts
             packed = extent.packed_bytes // group.n_experts
             address = self._memories[extent.name].address
@@ -207,28 +189,17 @@ class SparseExperts:
                     n * rows,
                     extent.cols,
                     int(extent.type),
+                    extent.part,
                 )
 
     def close(self) -> None:
-        """Joins the lanes and gives memory and file back; harmless when repeated."""
+        """Joins the lanes and gives memory and files back; harmless when repeated."""
         if self.is_closed:
             return
-        self._lanes.close()
+        self._reader.dispatch(CloseStaged())
         for memory in self._memories.values():
             memory.close()
         self._memories = {}
-        close_quietly(self._platform, self._opened.descriptor)
-
-
-def _delivering(arrived: threading.Semaphore, errors: list[SourceError]) -> Deliver:
-    """What the lanes call; it keeps nothing alive but these two."""
-
-    def deliver(_ticket: int, error: SourceError | None) -> None:
-        if error is not None:
-            errors.append(error)
-        arrived.release()
-
-    return deliver
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:

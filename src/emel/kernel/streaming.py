@@ -20,6 +20,7 @@ from emel.tensor.window_layout import WindowError, WindowLayout, places
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from emel.io.parts import FilePart
     from emel.kernel.packing import PackedWeights
     from emel.kernel.sparse_experts import SparseExperts
     from emel.kernel.sparse_rows import SparseRows
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 class Streaming:
     """What is streamed from where, and how."""
 
-    path: str
-    file_bytes: int
+    parts: tuple[FilePart, ...]
     layout: WindowLayout
     chunk_bytes: int = 1 << 20
     is_direct: bool = False
@@ -39,7 +39,7 @@ class Streaming:
 class Traffic(NamedTuple):
     """What a window did so far."""
 
-    n_bytes: int  # of the file
+    n_bytes: int  # of the files
     n_loads: int  # of units and of experts
     n_waits: int  # acquires that did not find their unit there, or one of their experts
     n_repeats: int
@@ -75,8 +75,7 @@ class StreamedWeights:
         self._acquire = {unit: Acquire(unit) for unit in self.layout.streamed}
         self._dispatch(
             Bind(
-                streaming.path,
-                streaming.file_bytes,
+                streaming.parts,
                 self.layout,
                 self._arena.address,
                 self._arena.n_bytes,
@@ -121,7 +120,7 @@ class StreamedWeights:
         self._dispatch(self._acquire[unit])
         if self.window.context.n_waits > n_waits:
             self._waited_seconds += time.perf_counter() - began
-        slot = self.window.context.published
+        slot = self.window.context.ring.published
         assert slot is not None
         return slot
 
@@ -144,9 +143,9 @@ class StreamedWeights:
 
     def traffic(self) -> Traffic:
         """What was read and waited for so far."""
-        context = self.window.context
-        n_bytes = context.lanes.totals().n_bytes if context.lanes is not None else 0
-        n_loads, n_waits = context.n_loads, context.n_waits
+        context, reads = self.window.context, self.window.context.reads
+        n_bytes, n_loads = (reads.n_bytes_read(), reads.n_loads) if reads is not None else (0, 0)
+        n_waits = context.n_waits
         if self.experts is not None:
             n_bytes += self.experts.totals().n_bytes
             n_loads, n_waits = n_loads + self.experts.n_reads, n_waits + self.experts.n_waits

@@ -140,6 +140,7 @@ def cut_extent(extent: Extent, n_rows: int) -> tuple[Extent, ...]:
             extent.cols,
             extent.type,
             packed_bytes(extent.type, piece.n_rows, extent.cols),
+            extent.part,
         )
         for piece in pieces_of(extent.name, extent.rows, n_rows)
     )

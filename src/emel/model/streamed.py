@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from emel.graph.mixtures import cut_behind_routers
 from emel.graph.pieces import cut_logits
-from emel.io.speed import measure_reads
+from emel.io.speed import measure_model
 from emel.kernel.loading import load_packed
 from emel.kernel.packing import Vector
 from emel.kernel.sizes import aligned, packed_bytes
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def extents_of(description: ModelDescription) -> dict[str, Extent]:
-    """Every matrix of a model: where it lies in the file, and how large it is packed."""
+    """Every matrix of a model: where it lies in its files, and how large it is packed."""
     expected = description.architecture.expected_tensors(description.parameters)
     infos = present(expected, description.tensors, Role.MATRIX)
     return {
@@ -40,6 +40,7 @@ def extents_of(description: ModelDescription) -> dict[str, Extent]:
             info.cols,
             info.type,
             packed_bytes(info.type, info.rows, info.cols),
+            info.part,
         )
         for info in infos
     }
@@ -51,7 +52,7 @@ def choose_residency(description: ModelDescription, budget: WeightBudget) -> Res
     graph = architecture.build(parameters, tensors)
     vector_bytes = sum(aligned(weight.type.row_bytes(weight.cols)) for weight in graph.weights if not weight.is_packed)
     try:
-        residency = plan_residency(
+        return plan_residency(
             graph,
             extents_of(description),
             budget.n_bytes,
@@ -61,9 +62,6 @@ def choose_residency(description: ModelDescription, budget: WeightBudget) -> Res
         )
     except WindowError as error:
         raise ModelError(str(error)) from None
-    if not residency.is_resident and any(info.part for info in tensors.values()):
-        raise ModelError("a model split into several files cannot be streamed: merge them (llama-gguf-split --merge)")
-    return residency
 
 
 def build_streamed(build: Callable[[], Graph], residency: Residency) -> Graph:
@@ -85,26 +83,27 @@ def open_streamed(
             Vector(info.name, info.type, info.n_values, reader.read(info.name))
             for info in present(expected, description.tensors, Role.VECTOR)
         ]
-    speeds = measure_reads(file.path, file.n_bytes)
+    parts = tuple(file.parts)
     resident = load_packed(
-        file.path,
+        parts,
         [extents[name] for name in residency.kept],
         [*vectors, *derived],
         chunk_bytes=residency.chunk_bytes,
     )
-    is_direct = speeds.is_direct_faster
+    is_direct = measure_model(parts).is_direct_faster
     with ExitStack() as opened:
         opened.callback(resident.close)
         rows = experts = None
         if residency.rows is not None:
-            rows = SparseRows(file.path, residency.rows, pool, cache_bytes=residency.rows_bytes)
+            path = parts[residency.rows.part].path
+            rows = SparseRows(path, residency.rows, pool, cache_bytes=residency.rows_bytes)
             opened.callback(rows.close)
         if residency.experts:
             experts = SparseExperts(
-                ExpertStreaming(file.path, residency.experts, residency.experts_bytes, residency.chunk_bytes, is_direct)
+                ExpertStreaming(parts, residency.experts, residency.experts_bytes, residency.chunk_bytes, is_direct)
             )
             opened.callback(experts.close)
-        streaming = Streaming(file.path, file.n_bytes, residency.layout, residency.chunk_bytes, is_direct)
+        streaming = Streaming(parts, residency.layout, residency.chunk_bytes, is_direct)
         weights = StreamedWeights(resident, streaming, rows, experts)
         opened.pop_all()
         return weights

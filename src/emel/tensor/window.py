@@ -1,6 +1,6 @@
 """The streaming window: a ring of slots that the units of a model pass through, read ahead of their use.
 
-1. Bind opens the file, starts the read lanes and fills the ring. A layout without streamed units needs no window.
+1. Bind opens the files, starts the read lanes and fills the ring. A layout without streamed units needs no window.
 2. Acquire publishes a unit in a slot, valid until the next Acquire. It is there already; or it is being read and the
    dispatch waits for that slot's source; or it is read first. A read that fails is repeated once, then the request
    fails and the window stays usable.
@@ -8,23 +8,27 @@
 4. A completion says which load it is of (its ticket): one of a load that nobody waits for any more changes nothing.
 5. Unbind cancels and joins the loads in flight.
 What is refused or failed leaves its reason in `context.error`. The machine runs under the external-completion policy:
-only the thread that dispatches touches it.
-
-(Over 400 lines because the guards and effects of one table share the ring's bookkeeping, which nothing else may touch.)
+only the thread that dispatches touches it. Which unit is in which slot is kept by emel.tensor.ring, what is open and
+being read by emel.tensor.window_reads.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from emel.io.descriptor import OpenedFile, close_quietly, open_past_cache, open_regular
 from emel.io.errors import SourceError
-from emel.io.lanes import LaneCalls, Part, ReadLanes, Request
+from emel.io.lanes import LaneCalls
 from emel.io.platform import SYSTEM, Platform
 from emel.sm import CoMachine, Row
 from emel.sm.external import ExternalCompletionPolicy, SourceFired
-from emel.tensor.window_layout import ALIGNMENT, MAX_SLOTS, WindowError, WindowLayout, places
+from emel.tensor.ring import Ring, Slot, SlotState
+from emel.tensor.window_layout import ALIGNMENT, MAX_SLOTS, WindowError, WindowLayout
+from emel.tensor.window_reads import WindowReads
+
+if TYPE_CHECKING:
+    from emel.io.parts import FilePart
 
 MIN_CHUNK, MAX_CHUNK = 1 << 16, 16 << 20
 
@@ -40,21 +44,11 @@ class State(Enum):
     WAITING = "waiting"
 
 
-class SlotState(Enum):
-    """What a slot holds."""
-
-    VACANT = "vacant"
-    LOADING = "loading"
-    LOADED = "loaded"
-    FAILED = "failed"
-
-
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Stream `layout` through the `n_bytes` of memory at `address`; the file had `file_bytes` when it was parsed."""
+    """Stream `layout`, of the files `parts`, through the `n_bytes` of memory at `address`."""
 
-    path: str
-    file_bytes: int
+    parts: tuple[FilePart, ...]
     layout: WindowLayout
     address: int
     n_bytes: int
@@ -71,16 +65,7 @@ class Acquire:
 
 @dataclass(frozen=True, slots=True)
 class Unbind:
-    """Stop reading and give the file up."""
-
-
-@dataclass(slots=True)
-class Slot:
-    """One slot; `ticket` is that of its last load."""
-
-    state: SlotState = SlotState.VACANT
-    unit: int = -1
-    ticket: int = -1
+    """Stop reading and give the files up."""
 
 
 @dataclass(slots=True)
@@ -91,18 +76,11 @@ class WindowContext:
     platform: Platform = field(default_factory=lambda: SYSTEM)
     calls: LaneCalls = field(default_factory=LaneCalls)
     bound: Bind | None = None
-    opened: OpenedFile | None = None
-    is_direct: bool = False  # what is read goes past the page cache
-    lanes: ReadLanes | None = None
-    requests: dict[int, tuple[Request, ...]] = field(default_factory=dict)  # unit -> one for each slot
-    slots: list[Slot] = field(default_factory=list)
-    outcomes: list[tuple[int, SourceError | None]] = field(default_factory=list)  # slot -> ticket, how it ended
-    published: int | None = None  # the slot
+    reads: WindowReads | None = None
+    ring: Ring = field(default_factory=Ring)
     wanted: int = -1  # the unit
     may_repeat: bool = False  # the read of the wanted unit
-    last_unit: int = -1  # published last, successfully or not: what comes next is read ahead
     error: Exception | None = None
-    n_loads: int = 0
     n_waits: int = 0
     n_repeats: int = 0
     n_stray: int = 0
@@ -112,13 +90,6 @@ class WindowContext:
         """The layout that is bound."""
         assert self.bound is not None
         return self.bound.layout
-
-    def slot_of(self, unit: int) -> int | None:
-        """The slot that holds a unit, in whatever state."""
-        for index, slot in enumerate(self.slots):
-            if slot.unit == unit and slot.state is not SlotState.VACANT:
-                return index
-        return None
 
 
 # ---- guards --------------------------------------------------------------------------------------
@@ -154,37 +125,37 @@ def has_failed(context: WindowContext, _event: Bind) -> bool:
 
 def is_outside(context: WindowContext, event: Acquire) -> bool:
     """The unit is none of the streamed ones."""
-    return event.unit not in context.requests
+    assert context.reads is not None
+    return not context.reads.has(event.unit)
 
 
 def is_loaded(context: WindowContext, event: Acquire) -> bool:
     """The unit is in a slot."""
-    index = context.slot_of(event.unit)
-    return index is not None and context.slots[index].state is SlotState.LOADED
+    return context.ring.state_of(event.unit) is SlotState.LOADED
 
 
 def is_loading(context: WindowContext, event: Acquire) -> bool:
     """The unit is being read."""
-    index = context.slot_of(event.unit)
-    return index is not None and context.slots[index].state is SlotState.LOADING
+    return context.ring.state_of(event.unit) is SlotState.LOADING
 
 
 def is_stray(context: WindowContext, event: SourceFired) -> bool:
     """The completion is not that of the load its slot is waiting for."""
-    if event.source_index >= len(context.slots):
+    assert context.reads is not None
+    if event.source_index >= len(context.ring.slots):
         return True
-    slot = context.slots[event.source_index]
-    return slot.state is not SlotState.LOADING or context.outcomes[event.source_index][0] != slot.ticket
+    slot = context.ring.slots[event.source_index]
+    return slot.state is not SlotState.LOADING or context.reads.ticket_of(event.source_index) != slot.ticket
 
 
 def is_other(context: WindowContext, event: SourceFired) -> bool:
     """The completion is of a unit that nobody waits for."""
-    return context.slots[event.source_index].unit != context.wanted
+    return context.ring.slots[event.source_index].unit != context.wanted
 
 
 def has_arrived(context: WindowContext, event: SourceFired) -> bool:
     """The wanted unit was read."""
-    return context.outcomes[event.source_index][1] is None
+    return _error_of(context, event) is None
 
 
 def may_repeat(context: WindowContext, _event: SourceFired) -> bool:
@@ -194,111 +165,37 @@ def may_repeat(context: WindowContext, _event: SourceFired) -> bool:
 
 def can_read_ahead(context: WindowContext, _event: object) -> bool:
     """A unit that comes next is in no slot, and a slot is free for it."""
-    return next_load(context) is not None
+    return context.ring.next_load() is not None
 
 
 def can_load_wanted(context: WindowContext, _event: object) -> bool:
     """The wanted unit is in no slot, and one is free."""
-    return context.wanted >= 0 and context.slot_of(context.wanted) is None and free_slot(context) is not None
-
-
-def free_slot(context: WindowContext) -> int | None:
-    """A slot nothing is read into; one that holds what comes next only when there is no other."""
-    coming = _coming_units(context)
-    free = [index for index, slot in enumerate(context.slots) if slot.state is not SlotState.LOADING]
-    return min(free, key=lambda index: context.slots[index].unit in coming, default=None)
-
-
-def next_load(context: WindowContext) -> tuple[int, int] | None:
-    """The first unit behind the last one that no slot holds, and the slot to read it into."""
-    coming = _coming_units(context)
-    for unit in coming:
-        if context.slot_of(unit) is None:
-            for index, slot in enumerate(context.slots):
-                is_needed = slot.state is not SlotState.VACANT and slot.unit in coming
-                if slot.state is not SlotState.LOADING and index != context.published and not is_needed:
-                    return unit, index
-            return None
-    return None
-
-
-def _coming_units(context: WindowContext) -> list[int]:
-    """The units used after the last one, as many as there are slots beside the published one."""
-    streamed = context.layout.streamed
-    at = streamed.index(context.last_unit) if context.last_unit >= 0 else -1
-    n_ahead = min(len(context.slots) - 1, len(streamed) - 1) if at >= 0 else min(len(context.slots), len(streamed))
-    return [streamed[(at + step) % len(streamed)] for step in range(1, n_ahead + 1)]
+    ring = context.ring
+    return context.wanted >= 0 and ring.slot_of(context.wanted) is None and ring.free_slot() is not None
 
 
 # ---- effects -------------------------------------------------------------------------------------
 
 
-def open_file(context: WindowContext, event: Bind) -> None:
-    """Opens the file; past the page cache where that is asked for and can be had."""
-    context.error, context.is_direct = None, False
+def open_files(context: WindowContext, event: Bind) -> None:
+    """Opens the files; past the page cache where that is asked for and can be had."""
+    context.error = None
     try:
-        opened = open_regular(context.platform, event.path)
+        context.reads = WindowReads(context.platform, event.parts, is_direct=event.is_direct)
     except SourceError as error:
         context.error = error
-        return
-    context.bound, context.opened = event, opened
-    if opened.n_bytes != event.file_bytes:
-        change = "shrank" if opened.n_bytes < event.file_bytes else "grew"
-        context.error = SourceError(
-            f"{event.path!r} {change} from {event.file_bytes} to {opened.n_bytes} bytes since it was looked at: "
-            "load it again"
-        )
-        _close_file(context)
-    elif event.is_direct:
-        _open_direct(context, event)
-
-
-def _open_direct(context: WindowContext, event: Bind) -> None:
-    assert context.opened is not None
-    direct = open_past_cache(context.platform, event.path, context.opened)
-    if direct is not None:
-        context.opened, context.is_direct = direct, True
 
 
 def start_lanes(context: WindowContext, event: Bind) -> None:
-    """Starts the lanes and lays the reads of every unit out, for each slot."""
-    assert context.opened is not None
-    layout, slots = event.layout, range(event.layout.n_slots)
-    context.slots = [Slot() for _ in slots]
-    context.outcomes = [(-1, None) for _ in slots]
-    context.published, context.last_unit, context.wanted = None, -1, -1
-    context.requests = {
-        unit: tuple(_request(layout, unit, event.address + index * layout.slot_bytes) for index in slots)
-        for unit in layout.streamed
-    }
-    policy, outcomes = context.policy, context.outcomes
-
-    def deliver(ticket: int, error: SourceError | None) -> None:
-        outcomes[ticket % MAX_SLOTS] = (ticket, error)
-        policy.fire(ticket % MAX_SLOTS)
-
+    """Starts the lanes over an empty ring."""
+    assert context.reads is not None
+    layout = event.layout
+    context.bound, context.wanted = event, -1
+    context.ring = Ring(layout.streamed, [Slot() for _ in range(layout.n_slots)])
     try:
-        context.lanes = ReadLanes(
-            event.path,
-            context.opened,
-            deliver,
-            chunk_bytes=event.chunk_bytes,
-            is_direct=context.is_direct,
-            calls=context.calls,
-        )
+        context.reads.start(context.policy, layout, event.address, chunk_bytes=event.chunk_bytes, calls=context.calls)
     except (RuntimeError, ValueError) as error:
         context.error = error
-
-
-def _request(layout: WindowLayout, unit: int, address: int) -> Request:
-    return Request(
-        [
-            Part(extent.offset, address + place.offset, place.n_bytes, extent.rows, extent.cols, int(extent.type))
-            for extent, place in sorted(
-                zip(layout.units[unit], places(layout.units[unit]), strict=True), key=lambda pair: pair[0].offset
-            )
-        ]
-    )
 
 
 def note_resident(context: WindowContext, event: Bind) -> None:
@@ -308,7 +205,7 @@ def note_resident(context: WindowContext, event: Bind) -> None:
 
 def read_ahead(context: WindowContext, _event: object) -> None:
     """Starts reading the unit that comes next."""
-    found = next_load(context)
+    found = context.ring.next_load()
     assert found is not None
     _load(context, *found, is_urgent=False)
 
@@ -320,7 +217,7 @@ def publish(context: WindowContext, event: Acquire) -> None:
 
 def await_load(context: WindowContext, event: Acquire) -> None:
     """Has the dispatch wait for the read that is under way."""
-    index = context.slot_of(event.unit)
+    index = context.ring.slot_of(event.unit)
     assert index is not None
     _want(context, event.unit, may_repeat=True)
     context.policy.require(index)
@@ -328,17 +225,17 @@ def await_load(context: WindowContext, event: Acquire) -> None:
 
 def want(context: WindowContext, event: Acquire) -> None:
     """Notes a unit that is in no slot, or whose read failed before: then only one more is tried."""
-    failed = context.slot_of(event.unit)
+    failed = context.ring.slot_of(event.unit)
     _want(context, event.unit, may_repeat=failed is None)
     if failed is not None:
-        context.slots[failed] = Slot()
-    if free_slot(context) is None:  # an interrupt left the published slot to a read
+        context.ring.slots[failed] = Slot()
+    if context.ring.free_slot() is None:  # an interrupt left the published slot to a read
         context.policy.require(0)
 
 
 def load_wanted(context: WindowContext, _event: object) -> None:
     """Reads the wanted unit before all others and has the dispatch wait for it."""
-    index = free_slot(context)
+    index = context.ring.free_slot()
     assert index is not None
     _load(context, context.wanted, index, is_urgent=True)
     context.policy.require(index)
@@ -346,14 +243,14 @@ def load_wanted(context: WindowContext, _event: object) -> None:
 
 def publish_wanted(context: WindowContext, event: SourceFired) -> None:
     """What was waited for is there."""
-    context.slots[event.source_index].state = SlotState.LOADED
+    context.ring.slots[event.source_index].state = SlotState.LOADED
     _publish(context, context.wanted)
 
 
 def commit(context: WindowContext, event: SourceFired) -> None:
     """Notes how a read ended."""
-    has_failed_ = context.outcomes[event.source_index][1] is not None
-    context.slots[event.source_index].state = SlotState.FAILED if has_failed_ else SlotState.LOADED
+    has_failed_ = _error_of(context, event) is not None
+    context.ring.slots[event.source_index].state = SlotState.FAILED if has_failed_ else SlotState.LOADED
 
 
 def repeat_load(context: WindowContext, event: SourceFired) -> None:
@@ -366,8 +263,8 @@ def repeat_load(context: WindowContext, event: SourceFired) -> None:
 
 def give_up(context: WindowContext, event: SourceFired) -> None:
     """The request fails with what the read reported."""
-    context.slots[event.source_index].state = SlotState.FAILED
-    context.error = context.outcomes[event.source_index][1]
+    context.ring.slots[event.source_index].state = SlotState.FAILED
+    context.error = _error_of(context, event)
     context.wanted = -1
 
 
@@ -377,21 +274,18 @@ def note_stray(context: WindowContext, _event: SourceFired) -> None:
 
 
 def unbind(context: WindowContext, _event: Unbind) -> None:
-    """Cancels and joins what is being read, and gives the file up."""
+    """Cancels and joins what is being read, and gives the files up."""
     context.error = None
-    if context.lanes is not None:
-        context.lanes.close()
-        context.lanes = None
-    for index in range(len(context.slots)):
+    _close_reads(context)
+    for index in range(len(context.ring.slots)):
         context.policy.disarm(index)
-    context.slots, context.requests, context.published = [], {}, None
-    _close_file(context)
+    context.ring = Ring()
 
 
-def close_file(context: WindowContext, _event: Bind) -> None:
+def close_files(context: WindowContext, _event: Bind) -> None:
     """Gives up what a failed Bind had opened."""
-    context.slots, context.requests = [], {}
-    _close_file(context)
+    context.ring = Ring()
+    _close_reads(context)
 
 
 def refuse_layout(context: WindowContext, event: Bind) -> None:
@@ -419,38 +313,39 @@ def refuse_resident(context: WindowContext, _event: Acquire) -> None:
     context.error = WindowError("the window streams nothing: everything is in memory")
 
 
+def _error_of(context: WindowContext, event: SourceFired) -> SourceError | None:
+    assert context.reads is not None
+    return context.reads.error_of(event.source_index)
+
+
 def _publish(context: WindowContext, unit: int) -> None:
-    context.published = context.slot_of(unit)
-    context.last_unit = unit
+    context.ring.published = context.ring.slot_of(unit)
+    context.ring.last_unit = unit
     context.wanted = -1
     context.error = None
 
 
 def _want(context: WindowContext, unit: int, *, may_repeat: bool) -> None:
     context.wanted, context.may_repeat, context.error = unit, may_repeat, None
-    context.published = None  # its view ended with this Acquire
-    context.last_unit = unit
+    context.ring.published = None  # its view ended with this Acquire
+    context.ring.last_unit = unit
     context.n_waits += 1
 
 
 def _load(context: WindowContext, unit: int, index: int, *, is_urgent: bool) -> None:
     """Arms the slot's source and submits the read; a refused one completes at once, as failed."""
-    assert context.lanes is not None
-    ticket = context.n_loads * MAX_SLOTS + index
-    context.n_loads += 1
-    context.slots[index] = Slot(SlotState.LOADING, unit, ticket)
+    assert context.reads is not None
+    ticket = context.reads.next_ticket(index)
+    context.ring.slots[index] = Slot(SlotState.LOADING, unit, ticket)
     context.policy.arm(index)
-    try:
-        context.lanes.submit(ticket, context.requests[unit][index], is_urgent=is_urgent)
-    except (RuntimeError, ValueError) as error:
-        context.outcomes[index] = (ticket, SourceError(f"a read was refused: {error}"))
+    if context.reads.submit(ticket, unit, is_urgent=is_urgent) is not None:
         context.policy.fire(index)
 
 
-def _close_file(context: WindowContext) -> None:
-    opened, context.opened, context.bound = context.opened, None, None
-    if opened is not None:
-        close_quietly(context.platform, opened.descriptor)
+def _close_reads(context: WindowContext) -> None:
+    reads, context.reads, context.bound = context.reads, None, None
+    if reads is not None:
+        reads.close()
 
 
 class WindowMachine(CoMachine[State, WindowContext]):
@@ -462,13 +357,13 @@ class WindowMachine(CoMachine[State, WindowContext]):
         #   source           event        guard           effect           destination
         Row(State.UNBOUND,   Bind,        is_unsound,     refuse_layout,   State.UNBOUND),
         Row(State.UNBOUND,   Bind,        fits_memory,    note_resident,   State.RESIDENT),
-        Row(State.UNBOUND,   Bind,        None,           open_file,       State.OPENED),
+        Row(State.UNBOUND,   Bind,        None,           open_files,      State.OPENED),
         Row(State.UNBOUND,   Acquire,     None,           refuse_unbound,  State.UNBOUND),
         Row(State.UNBOUND,   Unbind,      None,           refuse_unbound,  State.UNBOUND),
         Row(State.UNBOUND,   SourceFired, None,           note_stray,      State.UNBOUND),
         Row(State.OPENED,    None,        has_failed,     None,            State.UNBOUND),
         Row(State.OPENED,    None,        None,           start_lanes,     State.STARTED),
-        Row(State.STARTED,   None,        has_failed,     close_file,      State.UNBOUND),
+        Row(State.STARTED,   None,        has_failed,     close_files,     State.UNBOUND),
         Row(State.STARTED,   None,        None,           None,            State.STREAMING),
         Row(State.RESIDENT,  Bind,        None,           refuse_second,   State.RESIDENT),
         Row(State.RESIDENT,  Acquire,     None,           refuse_resident, State.RESIDENT),

@@ -32,7 +32,7 @@ class WindowError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A (rows, cols) matrix: where it lies in the file, and the bytes of its packed form."""
+    """A (rows, cols) matrix: where it lies in which file of its model, and the bytes of its packed form."""
 
     name: str
     offset: int
@@ -41,6 +41,12 @@ class Extent:
     cols: int
     type: TensorType
     packed_bytes: int
+    part: int = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """File and offset, by which matrices are in file order."""
+        return self.part, self.offset
 
     @property
     def end(self) -> int:

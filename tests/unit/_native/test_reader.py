@@ -23,6 +23,7 @@ SIZES = {
     "emel_read_call": 8,
     "emel_advise_call": 8,
     "emel_read_calls": ctypes.sizeof(reader.ReadCalls),
+    "emel_read_file": ctypes.sizeof(reader.ReadFile),
 }
 
 
@@ -30,6 +31,7 @@ SIZES = {
     ("name", "mirror"),
     [
         ("emel_read_calls", reader.ReadCalls),
+        ("emel_read_file", reader.ReadFile),
         ("emel_reader_desc", reader.ReaderDesc),
         ("emel_read_part", reader.ReadPart),
         ("emel_read_done", reader.ReadDone),

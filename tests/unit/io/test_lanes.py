@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from emel._native import NativeError
-from emel.io.descriptor import close_quietly, open_regular
 from emel.io.errors import SourceError
 from emel.io.lanes import LaneCalls, Part, ReadLanes, Request
+from emel.io.parts import FilePart, close_parts, open_parts
 from emel.io.platform import SYSTEM
 from emel.kernel.buffers import Memory
 from unit.tensor.layered_file import FaultyReads, LayeredFile
@@ -32,7 +32,7 @@ class Bench:
         self.file = file
         self.delivered: list[tuple[int, SourceError | None]] = []
         self.arrived = threading.Semaphore(0)
-        self.opened = open_regular(SYSTEM, str(file.path))
+        self.opened = open_parts(SYSTEM, file.parts)
         self.memory = Memory(1 << 20)
         self.requests = []
         offset = 0
@@ -51,7 +51,7 @@ class Bench:
                 )
                 offset += -(-extent.packed_bytes // 64) * 64
             self.requests.append(Request(parts))
-        self.lanes = ReadLanes(str(file.path), self.opened, self.deliver, chunk_bytes=CHUNK, calls=calls)
+        self.lanes = ReadLanes(self.opened, self.deliver, chunk_bytes=CHUNK, calls=calls)
 
     def deliver(self, ticket: int, error: SourceError | None) -> None:
         self.delivered.append((ticket, error))
@@ -69,7 +69,7 @@ class Bench:
 
     def close(self) -> None:
         self.lanes.close()
-        close_quietly(SYSTEM, self.opened.descriptor)
+        close_parts(SYSTEM, self.opened)
         self.memory.close()
 
 
@@ -155,6 +155,40 @@ def test_lanes_advise_what_is_wanted_next_wherever_it_lies(file: LayeredFile) ->
     bench.close()
 
 
+def test_lanes_read_of_several_files_and_name_the_one_that_failed(file: LayeredFile, tmp_path: Path) -> None:
+    content, half = file.path.read_bytes(), file.units[3][0].offset
+    names = [tmp_path / "first", tmp_path / "second"]
+    names[0].write_bytes(content[:half])
+    names[1].write_bytes(content[half:])
+    opened = open_parts(SYSTEM, [FilePart(str(name), name.stat().st_size) for name in names])
+    bench = Bench(file)
+    lanes = ReadLanes(opened, bench.deliver, chunk_bytes=CHUNK)
+    parts = [
+        Part(
+            part.offset - half if layer >= 3 else part.offset,
+            part.dst,
+            part.dst_bytes,
+            part.rows,
+            part.cols,
+            part.type,
+            int(layer >= 3),
+        )
+        for layer in range(6)
+        for part in bench.requests[layer].array
+    ]
+    lanes.submit(0, Request(parts))
+    bench.wait(1)
+    assert bench.delivered == [(0, None)]
+    assert all(bench.content(layer) == bench.expected(layer) for layer in range(6))
+    names[1].write_bytes(b"")
+    lanes.submit(1, Request(parts))
+    bench.wait(1)
+    assert str(bench.delivered[1][1]).startswith(f"{str(names[1])!r} shrank from {len(content) - half} to at most 0 ")
+    lanes.close()
+    close_parts(SYSTEM, opened)
+    bench.close()
+
+
 @pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
 def test_a_failed_read_ends_its_request_with_the_reason(file: LayeredFile, code: int) -> None:
     bench = Bench(file, FaultyReads(file.path, 1, code=code).calls)
@@ -212,6 +246,7 @@ def test_lanes_refuse_what_they_could_not_read(bench: Bench) -> None:
 
     assert "ends beyond the file's" in refusal(offset=bench.file.n_bytes - 10)
     assert "ends beyond the file's" in refusal(offset=2**63)
+    assert refusal(file=1) == "read: part 0 lies in file 1 of 1"
     assert "needs" in refusal(address=good.dst + 4)
     assert "needs" in refusal(n_bytes=good.dst_bytes - 1)
     assert "no packed form" in refusal(type=99)
@@ -247,10 +282,10 @@ def test_closed_lanes_say_so(bench: Bench) -> None:
 
 @pytest.mark.parametrize("chunk", [0, 65535, (16 << 20) + 1])
 def test_lanes_refuse_a_chunk_out_of_range(file: LayeredFile, chunk: int) -> None:
-    opened = open_regular(SYSTEM, str(file.path))
+    opened = open_parts(SYSTEM, file.parts)
     with pytest.raises(NativeError, match=f"a chunk of {chunk} bytes; allowed are 65536 to 16777216"):
-        ReadLanes(str(file.path), opened, lambda *_: None, chunk_bytes=chunk)
-    close_quietly(SYSTEM, opened.descriptor)
+        ReadLanes(opened, lambda *_: None, chunk_bytes=chunk)
+    close_parts(SYSTEM, opened)
 
 
 @pytest.mark.parametrize("n", [0, 257])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emel.io.parts import FilePart
 from emel.kernel.packing import Matrix, pack
 from emel.kernel.pool import LanePool
 from emel.kernel.sizes import packed_bytes
@@ -43,6 +44,7 @@ class ExpertFile:
                 content += data
             self.groups.append(ExpertGroup(N_EXPERTS, 2, tuple(extents)))
         path.write_bytes(content)
+        self.parts = (FilePart(str(path), len(content)),)
         with LanePool(1) as pool:
             weights = pack(pool, matrices)
             for matrix in matrices:

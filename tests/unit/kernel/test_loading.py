@@ -9,6 +9,7 @@ import pytest
 
 from emel._native import NativeError
 from emel.io.errors import SourceError
+from emel.io.parts import FilePart
 from emel.kernel.loading import load_packed
 from emel.kernel.packing import Vector
 from emel.tensor.types import TensorType
@@ -36,7 +37,7 @@ def test_matrices_and_vectors_lie_where_they_are_located(file: LayeredFile) -> N
     norm = Vector("norm", TensorType.F32, 4, bytes(range(16)))
     platform = FaultyPlatform()
     shuffled = sorted(extents_of(file), key=lambda extent: extent.name[::-1])
-    weights = load_packed(str(file.path), shuffled, [norm], chunk_bytes=CHUNK, platform=platform)
+    weights = load_packed(file.parts, shuffled, [norm], chunk_bytes=CHUNK, platform=platform)
     for extent in shuffled:
         location = weights.locate(extent.name)
         assert ctypes.string_at(location.address, location.n_bytes) == file.packed[extent.name]
@@ -47,10 +48,10 @@ def test_matrices_and_vectors_lie_where_they_are_located(file: LayeredFile) -> N
 
 
 def test_more_matrices_than_a_request_has_parts_are_loaded(file: LayeredFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emel.kernel.loading.MOST_PARTS", 5)
+    monkeypatch.setattr("emel.io.staged.MOST_PARTS", 2)
     extents = extents_of(file)
     assert len(extents) == 12
-    weights = load_packed(str(file.path), extents, [], chunk_bytes=CHUNK)
+    weights = load_packed(file.parts, extents, [], chunk_bytes=CHUNK)
     for extent in extents:
         location = weights.locate(extent.name)
         assert ctypes.string_at(location.address, location.n_bytes) == file.packed[extent.name]
@@ -59,7 +60,7 @@ def test_more_matrices_than_a_request_has_parts_are_loaded(file: LayeredFile, mo
 
 def test_without_matrices_the_file_is_not_opened(tmp_path: Path) -> None:
     weights = load_packed(
-        str(tmp_path / "missing"), [], [Vector("norm", TensorType.F32, 4, bytes(16))], chunk_bytes=CHUNK
+        [FilePart(str(tmp_path / "missing"), 1)], [], [Vector("norm", TensorType.F32, 4, bytes(16))], chunk_bytes=CHUNK
     )
     assert weights.locate("norm").n_bytes == 16
     weights.close()
@@ -69,14 +70,15 @@ def test_without_matrices_the_file_is_not_opened(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_opened_is_one_error(file: LayeredFile, fail_at: int) -> None:
     platform = FaultyPlatform(fail_at)
     with pytest.raises(SourceError, match=r"^cannot open"):
-        load_packed(str(file.path), extents_of(file), [], chunk_bytes=CHUNK, platform=platform)
+        load_packed(file.parts, extents_of(file), [], chunk_bytes=CHUNK, platform=platform)
     platform.assert_nothing_left()
 
 
-def test_a_file_that_ends_too_early_is_one_error(file: LayeredFile) -> None:
-    extents = extents_of(file)
+def test_a_matrix_beyond_the_end_of_its_file_is_one_error(file: LayeredFile) -> None:
+    extents, parts = extents_of(file), file.parts
     file.path.write_bytes(file.path.read_bytes()[: extents[3].end - 1])
-    platform = FaultyPlatform()
-    with pytest.raises(NativeError, match="ends beyond the file's"):
-        load_packed(str(file.path), extents, [], chunk_bytes=CHUNK, platform=platform)
-    platform.assert_nothing_left()
+    for known, error in ((parts, SourceError), (file.parts, NativeError)):
+        platform = FaultyPlatform()
+        with pytest.raises(error, match=r"shrank from|ends beyond the file's"):
+            load_packed(known, extents, [], chunk_bytes=CHUNK, platform=platform)
+        platform.assert_nothing_left()

@@ -29,7 +29,7 @@ def open_experts(
     file: ExpertFile, n_cached: int, *, calls: LaneCalls | None = None, platform: FaultyPlatform | None = None
 ) -> SparseExperts:
     cache_bytes = n_cached * file.groups[0].expert_bytes
-    streaming = ExpertStreaming(str(file.path), tuple(file.groups), cache_bytes, 1 << 16)
+    streaming = ExpertStreaming(file.parts, tuple(file.groups), cache_bytes, 1 << 16)
     return SparseExperts(streaming, calls=calls, platform=platform or FaultyPlatform())
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emel.io.lanes import LaneCalls
+from emel.io.parts import FilePart
 from emel.io.platform import SYSTEM, Platform
 from emel.kernel.buffers import Memory
 from emel.kernel.packing import Matrix, pack
@@ -59,6 +60,10 @@ class LayeredFile:
             weights.close()
 
     @property
+    def parts(self) -> tuple[FilePart, ...]:
+        return (FilePart(str(self.path), self.n_bytes),)
+
+    @property
     def n_bytes(self) -> int:
         return self.path.stat().st_size
 
@@ -84,9 +89,7 @@ class Ring:
         self.arena = Memory(max(layout.arena_bytes, 1))
         self.policy = ExternalCompletionPolicy()
         self.machine = WindowMachine(WindowContext(self.policy, platform, calls or LaneCalls()), self.policy)
-        self.bind = Bind(
-            str(file.path), file.n_bytes, layout, self.arena.address, self.arena.n_bytes, 1 << 16, is_direct
-        )
+        self.bind = Bind(file.parts, layout, self.arena.address, self.arena.n_bytes, 1 << 16, is_direct)
 
     @property
     def context(self) -> WindowContext:
@@ -100,8 +103,8 @@ class Ring:
         return self.context.error
 
     def check(self, unit: int) -> None:
-        assert self.context.published is not None
-        begin = self.arena.address + self.context.published * self.layout.slot_bytes
+        assert self.context.ring.published is not None
+        begin = self.arena.address + self.context.ring.published * self.layout.slot_bytes
         for place in places(self.layout.units[unit]):
             assert ctypes.string_at(begin + place.offset, place.n_bytes) == self.file.packed[place.name]
 
@@ -113,8 +116,7 @@ class Ring:
     def __exit__(self, *_error: object) -> None:
         if self.context.bound is not None:
             self.machine.dispatch(Unbind())
-        assert self.context.lanes is None
-        assert self.context.opened is None
+        assert self.context.reads is None
         self.arena.close()
 
 

@@ -12,7 +12,8 @@ from emel._native import LIBRARY
 from emel.io.errors import SourceError
 from emel.io.lanes import LaneCalls
 from emel.sm.external import ExternalCompletionPolicy, SourceFired
-from emel.tensor.window import Acquire, Bind, SlotState, State, Unbind
+from emel.tensor.ring import SlotState
+from emel.tensor.window import Acquire, Bind, State, Unbind
 from emel.tensor.window_layout import WindowError
 from unit.io.fakes import FaultyPlatform, n_open_descriptors
 from unit.tensor.layered_file import FaultyReads, LayeredFile, Ring
@@ -57,7 +58,7 @@ def test_window_reads_ahead_after_a_jump_and_around_the_end(file: LayeredFile) -
         for unit in (0, 4, 5, 0, 3, 1, 1, 5, 2):
             assert ring.acquire(unit) is None
             wanted = {unit, (unit + 1) % 6, (unit + 2) % 6}
-            while {slot.unit for slot in ring.context.slots} != wanted:  # reads from before the jump end first
+            while {slot.unit for slot in ring.context.ring.slots} != wanted:  # reads from before the jump end first
                 assert ring.acquire(unit) is None
 
 
@@ -65,10 +66,11 @@ def test_window_does_not_overwrite_the_published_slot(file: LayeredFile) -> None
     with Ring(file, file.layout(2)) as ring:
         for unit in range(6):
             assert ring.acquire(unit) is None
-            published = ring.context.published
+            published = ring.context.ring.published
             assert published is not None
-            for slot in ring.context.slots:
-                while slot.state is SlotState.LOADING and slot.ticket != ring.context.outcomes[1 - published][0]:
+            assert ring.context.reads is not None
+            for slot in ring.context.ring.slots:
+                while slot.state is SlotState.LOADING and slot.ticket != ring.context.reads.ticket_of(1 - published):
                     pass  # until what comes next was read
             ring.check(unit)
 
@@ -81,7 +83,7 @@ def test_acquire_waits_for_a_read_that_is_under_way(file: LayeredFile) -> None:
         return reads.read(descriptor, address, n_bytes, offset)
 
     with Ring(file, file.layout(2), calls=LaneCalls(read=read)) as ring:
-        assert [slot.state for slot in ring.context.slots] == [SlotState.LOADING] * 2
+        assert [slot.state for slot in ring.context.ring.slots] == [SlotState.LOADING] * 2
         opener = threading.Timer(0.02, gate.set)
         opener.start()
         assert ring.acquire(1) is None
@@ -127,7 +129,7 @@ def test_bind_refuses_a_file_of_another_size(file: LayeredFile, change: int) -> 
     ring.machine.dispatch(ring.bind)
     assert isinstance(ring.context.error, SourceError)
     assert ("shrank" if change < 0 else "grew") in str(ring.context.error)
-    assert (ring.machine.state, ring.context.opened) == (State.UNBOUND, None)
+    assert (ring.machine.state, ring.context.reads) == (State.UNBOUND, None)
 
 
 def test_every_call_of_the_platform_may_fail_in_bind(file: LayeredFile) -> None:
@@ -149,9 +151,10 @@ def test_every_call_of_the_platform_may_fail_in_bind(file: LayeredFile) -> None:
 def test_a_refused_submit_is_a_failed_read(file: LayeredFile) -> None:
     with Ring(file, file.layout(2)) as ring:
         assert ring.acquire(0) is None
-        lanes = ring.context.lanes
-        assert lanes is not None
-        LIBRARY.emel_reader_stop(lanes._handle)
+        reads = ring.context.reads
+        assert reads is not None
+        assert reads.lanes is not None
+        LIBRARY.emel_reader_stop(reads.lanes._handle)
         error = ring.acquire(4)
         assert isinstance(error, SourceError)
         assert str(error) == "a read was refused: read: the reader was stopped"
@@ -160,18 +163,18 @@ def test_a_refused_submit_is_a_failed_read(file: LayeredFile) -> None:
 def test_completions_that_belong_to_nothing_change_nothing(file: LayeredFile) -> None:
     with Ring(file, file.layout(2)) as ring:
         assert ring.acquire(0) is None
-        while any(slot.state is SlotState.LOADING for slot in ring.context.slots):
+        while any(slot.state is SlotState.LOADING for slot in ring.context.ring.slots):
             ring.acquire(0)
-        before = [(slot.state, slot.unit, slot.ticket) for slot in ring.context.slots]
+        before = [(slot.state, slot.unit, slot.ticket) for slot in ring.context.ring.slots]
         for source in (0, 1, 7, 63):
             ring.machine.dispatch(SourceFired(source))
         assert ring.context.n_stray == 4
-        ring.context.slots[1].state = SlotState.LOADING
-        ring.context.slots[1].ticket += 8  # of a later load
+        ring.context.ring.slots[1].state = SlotState.LOADING
+        ring.context.ring.slots[1].ticket += 8  # of a later load
         ring.machine.dispatch(SourceFired(1))
         assert ring.context.n_stray == 5
-        ring.context.slots[1].state, ring.context.slots[1].ticket = before[1][0], before[1][2]
-        assert [(slot.state, slot.unit, slot.ticket) for slot in ring.context.slots] == before
+        ring.context.ring.slots[1].state, ring.context.ring.slots[1].ticket = before[1][0], before[1][2]
+        assert [(slot.state, slot.unit, slot.ticket) for slot in ring.context.ring.slots] == before
         assert ring.acquire(1) is None
 
 
