@@ -16,16 +16,18 @@ help:  ## this list
 
 $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install -q --upgrade 'pip>=25.1'
+	@$(PIP) install -q --upgrade 'pip>=25.1'
 	@touch $@
 
 $(VENV)/.build-tools: $(VENV)/.created pyproject.toml
-	$(PIP) install -q 'meson-python>=0.17,<1' 'meson>=1.4,<2' 'ninja>=1.11' 'ziglang>=0.15,<0.18'
+	@echo "Fetching the tools that build EMEL, a clang among them (100 MB)"
+	@$(PIP) install -q 'meson-python>=0.17,<1' 'meson>=1.4,<2' 'ninja>=1.11' 'ziglang>=0.15,<0.18'
 	@touch $@
 
 # The package as users get it, built in build/ so that a second time only rebuilds what changed.
 $(VENV)/.installed: $(VENV)/.build-tools $(SOURCES)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install -q --no-build-isolation -C build-dir=build .
+	@echo "Building EMEL: two minutes of a processor's time, once. Afterwards: . $(BIN)/activate"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install -q --no-build-isolation -C build-dir=build .
 	@touch $@
 
 $(VENV)/.test-tools: $(VENV)/.created pyproject.toml

@@ -43,7 +43,7 @@ COMMANDS = {
 
 EPILOG = """\
 examples:
-  emel run "What is the capital of France?"
+  emel run "What is the capital of France?" --temp 0
   emel chat
   emel run -m path/to/model.gguf -p "Once upon a time" --raw -n 64
   cat notes.txt | emel run -sys "Summarise in one sentence."
