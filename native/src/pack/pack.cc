@@ -7,8 +7,8 @@
 #include "kernels/layout.h"
 #include "pack/pack.h"
 #include "pack/planes.h"
+#include "pack/rows.h"
 #include "pack/source.h"
-#include "pack/words.h"
 #include "pool/pool.h"
 
 namespace emel {
@@ -40,22 +40,7 @@ void pack_group(const emel_pack_job& job, uint64_t index) {
   const uint64_t first = index * kRowsPerGroup;
   const size_t n_rows = job.rows - first < kRowsPerGroup ? job.rows - first : kRowsPerGroup;
   const uint8_t* rows = static_cast<const uint8_t*>(job.src) + first * row_bytes;
-  if (n_rows == kRowsPerGroup && pack_words(job.type, rows, row_bytes, job.cols, group)) return;
-  if (n_rows < kRowsPerGroup || is_block_type(job.type)) memset(group, 0, n_group_bytes);
-  for (size_t lane = 0; lane < n_rows; ++lane) {
-    const uint8_t* row = rows + lane * row_bytes;
-    if (is_float_type(job.type)) {
-      for (size_t k = 0; k < job.cols; ++k) {
-        memcpy(group + (k * kRowsPerGroup + lane) * block.bytes, row + k * block.bytes, block.bytes);
-      }
-    } else {
-      for (size_t b = 0; b < job.cols / kBlock; ++b) {
-        BlockValues values{};
-        read_block(job.type, row, b, &values);
-        write_planes(job.type, values, group, b, lane);
-      }
-    }
-  }
+  pack_rows(job.type, rows, n_rows, row_bytes, job.cols, group);
 }
 
 struct PackRun {
