@@ -1,5 +1,5 @@
-/* EMEL's C ABI, reading weights: two lanes that read matrices of open files, chunk by chunk, and pack them on
- * the way.
+/* EMEL's C ABI, reading weights: matrices of open files are read chunk by chunk and packed on the way, all at once over a
+ * pool's lanes, or one request after the other by two lanes of their own.
  *
  * Nothing but the matrices' own destinations is written; a file that fails or ends fails the request, never the
  * process. The rules are those of emel.h.
@@ -39,6 +39,8 @@ typedef struct emel_reader_desc {
   const emel_read_file* files; /* copied */
   uint64_t n_files; /* 1 to 1024 */
   uint64_t chunk_bytes; /* 64 KiB to 16 MiB, and at least 16 rows of every matrix */
+  uint32_t keeps_cache; /* what was read stays in the page cache */
+  uint32_t reserved;
   emel_read_calls calls;
 } emel_reader_desc;
 
@@ -72,6 +74,11 @@ typedef struct emel_read_totals {
   uint64_t n_bytes; /* of the files, by chunks that were read whole */
   uint64_t n_chunks;
 } emel_read_totals;
+
+/* Reads and packs all parts over the pool's lanes, and returns when that is done; the outcome (ticket 0) is OK, FAILED or
+ * ENDED. Parts in file order are read in it. */
+EMEL_API emel_status emel_load(emel_pool* pool, const emel_reader_desc* desc, const emel_read_part* parts,
+                               uint64_t n_parts, emel_read_done* done);
 
 EMEL_API emel_status emel_reader_create(const emel_reader_desc* desc, emel_reader** out);
 /* Copies the parts (1 to 256, in file order for speed) and returns; the request completes once. Up to 32 requests may

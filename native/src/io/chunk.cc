@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/error.h"
 #include "io/reader.h"
 #include "kernels/layout.h"
 #include "pack/pack.h"
@@ -11,6 +12,8 @@
 namespace emel {
 namespace {
 
+constexpr uint64_t kLeastChunk = uint64_t{1} << 16;
+constexpr uint64_t kMostChunk = uint64_t{16} << 20;
 // Bytes between two parts that are read rather than skipped: norms and padding.
 constexpr uint64_t kMostGap = 64 * 1024;
 
@@ -28,23 +31,23 @@ int32_t system_advise(void*, int32_t descriptor, uint64_t offset, uint64_t n_byt
 #endif
 }
 
-void advise(const emel_reader& reader, const emel_read_file& file, uint64_t offset, uint64_t n_bytes, int32_t advice) {
-  const auto call = reader.calls.advise != nullptr ? reader.calls.advise : system_advise;
+void advise(const emel_reader_desc& desc, const emel_read_file& file, uint64_t offset, uint64_t n_bytes, int32_t advice) {
+  const auto call = desc.calls.advise != nullptr ? desc.calls.advise : system_advise;
   // A hint: one that is not taken costs time, never a result.
-  call(reader.calls.context, file.descriptor, offset, n_bytes, advice);
+  call(desc.calls.context, file.descriptor, offset, n_bytes, advice);
 }
 
 // Fills [begin, end) of a file into staging, which starts at `begin`; may read more where that is aligned.
-bool read_span(const emel_reader& reader, const emel_read_file& file, uint64_t begin, uint64_t needed_end, uint64_t end,
+bool read_span(const emel_reader_desc& desc, const emel_read_file& file, uint64_t begin, uint64_t needed_end, uint64_t end,
                uint8_t* staging, emel_read_done* done) {
-  const auto call = reader.calls.read != nullptr ? reader.calls.read : system_read;
+  const auto call = desc.calls.read != nullptr ? desc.calls.read : system_read;
   const uint64_t step = file.is_direct != 0 ? kDirectAlignment : 1;
   uint64_t at = begin;
   uint64_t stuck_at = UINT64_MAX;
   while (at < needed_end) {
     const uint64_t from = at / step * step;  // a direct read that ended off the alignment is at the file's end
     const int64_t n_read =
-        call(reader.calls.context, file.descriptor, staging + (from - begin), end - from, from);
+        call(desc.calls.context, file.descriptor, staging + (from - begin), end - from, from);
     if (n_read == -EINTR) continue;
     if (n_read < 0) {
       done->status = EMEL_READ_FAILED;
@@ -114,10 +117,10 @@ Chunk cut_chunk(Request* request, uint64_t n_bytes) {
   return chunk;
 }
 
-bool read_chunk(const emel_reader& reader, const Request& request, const Chunk& chunk, const Ahead& ahead,
+bool read_chunk(const emel_reader_desc& desc, const Request& request, const Chunk& chunk, const Ahead& ahead,
                 uint8_t* staging, emel_read_done* done) {
   // Direct reads need an aligned buffer; staging has room for the difference.
-  const emel_read_file& file = reader.files[chunk.file];
+  const emel_read_file& file = desc.files[chunk.file];
   staging += (kDirectAlignment - reinterpret_cast<uintptr_t>(staging) % kDirectAlignment) % kDirectAlignment;
   const uint64_t step = file.is_direct != 0 ? kDirectAlignment : 1;
   const uint64_t begin = chunk.offset / step * step;
@@ -125,11 +128,11 @@ bool read_chunk(const emel_reader& reader, const Request& request, const Chunk& 
   const uint64_t end = (needed_end + step - 1) / step * step;
   // While this chunk is read, the kernel fetches what the lanes read next.
   for (uint32_t i = 0; i < ahead.n; ++i) {
-    const emel_read_file& next = reader.files[ahead.file[i]];
-    if (next.is_direct == 0) advise(reader, next, ahead.offset[i], ahead.n_bytes[i], EMEL_READ_AHEAD);
+    const emel_read_file& next = desc.files[ahead.file[i]];
+    if (next.is_direct == 0) advise(desc, next, ahead.offset[i], ahead.n_bytes[i], EMEL_READ_AHEAD);
   }
   done->file = chunk.file;
-  const bool is_read = read_span(reader, file, begin, needed_end, end, staging, done);
+  const bool is_read = read_span(desc, file, begin, needed_end, end, staging, done);
   if (is_read) {
     for (uint64_t p = chunk.begin.part; p <= chunk.end.part && p < request.n_parts; ++p) {
       const emel_read_part& part = request.parts[p];
@@ -138,8 +141,54 @@ bool read_chunk(const emel_reader& reader, const Request& request, const Chunk& 
       pack_piece(part, piece, staging + (part.offset + piece.first_row * part_row_bytes(part) - begin));
     }
   }
-  if (file.is_direct == 0) advise(reader, file, chunk.offset, chunk.n_bytes, EMEL_READ_BEHIND);
+  if (file.is_direct == 0 && desc.keeps_cache == 0) {
+    advise(desc, file, chunk.offset, chunk.n_bytes, EMEL_READ_BEHIND);
+  }
   return is_read;
+}
+
+void fail_rest(Request* request, const emel_read_done& done) {
+  if (request->done.status == EMEL_READ_OK) {
+    request->done.status = done.status;
+    request->done.error = done.error;
+    request->done.offset = done.offset;
+    request->done.file = done.file;
+  }
+  request->next = {request->n_parts, 0};
+}
+
+emel_status check_desc(const emel_reader_desc& desc) {
+  if (desc.chunk_bytes < kLeastChunk || desc.chunk_bytes > kMostChunk) {
+    return fail(EMEL_INVALID_ARGUMENT, "read: a chunk of %llu bytes; allowed are %llu to %llu",
+                static_cast<unsigned long long>(desc.chunk_bytes), static_cast<unsigned long long>(kLeastChunk),
+                static_cast<unsigned long long>(kMostChunk));
+  }
+  if (desc.files == nullptr || desc.n_files == 0 || desc.n_files > kMostFiles) {
+    return fail(EMEL_INVALID_ARGUMENT, "read: no files, or %llu; allowed are 1 to %llu",
+                static_cast<unsigned long long>(desc.n_files), static_cast<unsigned long long>(kMostFiles));
+  }
+  return EMEL_OK;
+}
+
+emel_status check_part(const emel_reader_desc& desc, const emel_read_part& part, uint64_t index) {
+  const emel_status status = check_pack_target(part.type, part.rows, part.cols, part.dst, part.dst_bytes, index);
+  if (status != EMEL_OK) return status;
+  const uint64_t row_bytes = part_row_bytes(part);
+  if (row_bytes * kRowsPerGroup > desc.chunk_bytes) {
+    return fail(EMEL_OUT_OF_BOUNDS, "read: 16 rows of part %llu have %llu bytes, a chunk holds %llu",
+                static_cast<unsigned long long>(index), static_cast<unsigned long long>(row_bytes * kRowsPerGroup),
+                static_cast<unsigned long long>(desc.chunk_bytes));
+  }
+  if (part.file >= desc.n_files) {
+    return fail(EMEL_OUT_OF_BOUNDS, "read: part %llu lies in file %u of %llu", static_cast<unsigned long long>(index),
+                part.file, static_cast<unsigned long long>(desc.n_files));
+  }
+  const uint64_t file_bytes = desc.files[part.file].n_bytes;
+  if (part.offset > file_bytes || part.rows * row_bytes > file_bytes - part.offset) {
+    return fail(EMEL_OUT_OF_BOUNDS, "read: part %llu ends beyond the file's %llu bytes",
+                static_cast<unsigned long long>(index), static_cast<unsigned long long>(file_bytes));
+  }
+  return EMEL_OK;
 }
 
 }  // namespace emel

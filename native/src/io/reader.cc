@@ -5,14 +5,9 @@
 #include "core/allocation.h"
 #include "core/error.h"
 #include "core/float_environment.h"
-#include "kernels/layout.h"
-#include "pack/pack.h"
 
 namespace emel {
 namespace {
-
-constexpr uint64_t kLeastChunk = uint64_t{1} << 16;
-constexpr uint64_t kMostChunk = uint64_t{16} << 20;
 
 struct LaneStart {
   emel_reader* reader;
@@ -38,16 +33,6 @@ void complete_if_over(emel_reader* reader, Request* request) {
   pthread_cond_broadcast(&reader->completed);
 }
 
-void fail_rest(Request* request, const emel_read_done& done) {
-  if (request->done.status == EMEL_READ_OK) {
-    request->done.status = done.status;
-    request->done.error = done.error;
-    request->done.offset = done.offset;
-    request->done.file = done.file;
-  }
-  request->next = {request->n_parts, 0};
-}
-
 void cancel_all(emel_reader* reader) {
   emel_read_done cancelled{};
   cancelled.status = EMEL_READ_CANCELLED;
@@ -65,7 +50,7 @@ Ahead look_ahead(emel_reader* reader) {
   Cursor before[kReadLanes];
   while (ahead.n < kReadLanes && (cut[ahead.n] = next_request(reader)) != nullptr) {
     before[ahead.n] = cut[ahead.n]->next;
-    const Chunk chunk = cut_chunk(cut[ahead.n], reader->chunk_bytes);
+    const Chunk chunk = cut_chunk(cut[ahead.n], reader->desc.chunk_bytes);
     ahead.file[ahead.n] = chunk.file;
     ahead.offset[ahead.n] = chunk.offset;
     ahead.n_bytes[ahead.n++] = chunk.n_bytes;
@@ -75,12 +60,12 @@ Ahead look_ahead(emel_reader* reader) {
 }
 
 void run_chunk(emel_reader* reader, Request* request, uint8_t* staging) {
-  const Chunk chunk = cut_chunk(request, reader->chunk_bytes);
+  const Chunk chunk = cut_chunk(request, reader->desc.chunk_bytes);
   ++request->n_reading;
   const Ahead ahead = look_ahead(reader);
   pthread_mutex_unlock(&reader->mutex);
   emel_read_done done{};
-  const bool is_read = read_chunk(*reader, *request, chunk, ahead, staging, &done);
+  const bool is_read = read_chunk(reader->desc, *request, chunk, ahead, staging, &done);
   pthread_mutex_lock(&reader->mutex);
   --request->n_reading;
   if (is_read) {
@@ -113,7 +98,7 @@ void* read_lane(void* argument) {
 }
 
 bool start_lane(emel_reader* reader, uint32_t index) {
-  reader->staging[index] = static_cast<uint8_t*>(allocate(reader->chunk_bytes + 3 * kDirectAlignment));
+  reader->staging[index] = static_cast<uint8_t*>(allocate(staging_bytes(reader->desc)));
   auto* start = allocate_array<LaneStart>(1);
   if (reader->staging[index] == nullptr || start == nullptr) {
     release(start);
@@ -127,27 +112,6 @@ bool start_lane(emel_reader* reader, uint32_t index) {
   ++reader->n_threads;
   ++reader->n_lanes_left;
   return true;
-}
-
-emel_status check_part(const emel_reader& reader, const emel_read_part& part, uint64_t index) {
-  const emel_status status = check_pack_target(part.type, part.rows, part.cols, part.dst, part.dst_bytes, index);
-  if (status != EMEL_OK) return status;
-  const uint64_t row_bytes = part_row_bytes(part);
-  if (row_bytes * kRowsPerGroup > reader.chunk_bytes) {
-    return fail(EMEL_OUT_OF_BOUNDS, "read: 16 rows of part %llu have %llu bytes, a chunk holds %llu",
-                static_cast<unsigned long long>(index), static_cast<unsigned long long>(row_bytes * kRowsPerGroup),
-                static_cast<unsigned long long>(reader.chunk_bytes));
-  }
-  if (part.file >= reader.n_files) {
-    return fail(EMEL_OUT_OF_BOUNDS, "read: part %llu lies in file %u of %llu", static_cast<unsigned long long>(index),
-                part.file, static_cast<unsigned long long>(reader.n_files));
-  }
-  const uint64_t file_bytes = reader.files[part.file].n_bytes;
-  if (part.offset > file_bytes || part.rows * row_bytes > file_bytes - part.offset) {
-    return fail(EMEL_OUT_OF_BOUNDS, "read: part %llu ends beyond the file's %llu bytes",
-                static_cast<unsigned long long>(index), static_cast<unsigned long long>(file_bytes));
-  }
-  return EMEL_OK;
 }
 
 Request* free_request(emel_reader* reader) {
@@ -172,16 +136,8 @@ Request* done_request(emel_reader* reader) {
 emel_status emel_reader_create(const emel_reader_desc* desc, emel_reader** out) {
   if (desc == nullptr || out == nullptr) return emel::fail(EMEL_INVALID_ARGUMENT, "read: desc or out is NULL");
   *out = nullptr;
-  if (desc->chunk_bytes < emel::kLeastChunk || desc->chunk_bytes > emel::kMostChunk) {
-    return emel::fail(EMEL_INVALID_ARGUMENT, "read: a chunk of %llu bytes; allowed are %llu to %llu",
-                      static_cast<unsigned long long>(desc->chunk_bytes),
-                      static_cast<unsigned long long>(emel::kLeastChunk),
-                      static_cast<unsigned long long>(emel::kMostChunk));
-  }
-  if (desc->files == nullptr || desc->n_files == 0 || desc->n_files > emel::kMostFiles) {
-    return emel::fail(EMEL_INVALID_ARGUMENT, "read: no files, or %llu; allowed are 1 to %llu",
-                      static_cast<unsigned long long>(desc->n_files), static_cast<unsigned long long>(emel::kMostFiles));
-  }
+  const emel_status status = emel::check_desc(*desc);
+  if (status != EMEL_OK) return status;
   auto* reader = static_cast<emel_reader*>(emel::allocate(sizeof(emel_reader)));
   auto* files = emel::allocate_array<emel_read_file>(desc->n_files);
   if (reader == nullptr || files == nullptr) {
@@ -190,10 +146,8 @@ emel_status emel_reader_create(const emel_reader_desc* desc, emel_reader** out) 
     return emel::fail(EMEL_OUT_OF_MEMORY, "read: out of memory");
   }
   memcpy(files, desc->files, desc->n_files * sizeof *files);
-  reader->files = files;
-  reader->n_files = desc->n_files;
-  reader->chunk_bytes = desc->chunk_bytes;
-  reader->calls = desc->calls;
+  reader->desc = *desc;
+  reader->desc.files = files;
   pthread_mutex_init(&reader->mutex, nullptr);
   pthread_cond_init(&reader->work, nullptr);
   pthread_cond_init(&reader->completed, nullptr);
@@ -216,7 +170,7 @@ emel_status emel_reader_submit(emel_reader* reader, uint64_t ticket, const emel_
                       static_cast<unsigned long long>(n_parts), static_cast<unsigned long long>(emel::kMostParts));
   }
   for (uint64_t i = 0; i < n_parts; ++i) {
-    const emel_status status = emel::check_part(*reader, parts[i], i);
+    const emel_status status = emel::check_part(reader->desc, parts[i], i);
     if (status != EMEL_OK) return status;
   }
   pthread_mutex_lock(&reader->mutex);
@@ -277,7 +231,7 @@ void emel_reader_destroy(emel_reader* reader) {
   emel_reader_stop(reader);
   for (uint32_t i = 0; i < reader->n_threads; ++i) pthread_join(reader->threads[i], nullptr);
   for (uint8_t* staging : reader->staging) emel::release(staging);
-  emel::release(reader->files);
+  emel::release(const_cast<emel_read_file*>(reader->desc.files));
   pthread_cond_destroy(&reader->completed);
   pthread_cond_destroy(&reader->work);
   pthread_mutex_destroy(&reader->mutex);

@@ -66,16 +66,19 @@ uint64_t part_row_bytes(const emel_read_part& part);
 // Cuts the next chunk of at most n_bytes off a request that is not cut yet.
 Chunk cut_chunk(Request* request, uint64_t n_bytes);
 // Reads a chunk into staging and packs it; false with done filled in when the file failed.
-bool read_chunk(const emel_reader& reader, const Request& request, const Chunk& chunk, const Ahead& ahead,
+bool read_chunk(const emel_reader_desc& desc, const Request& request, const Chunk& chunk, const Ahead& ahead,
                 uint8_t* staging, emel_read_done* done);
+// Nothing of the request is read any more; the first failure is its outcome.
+void fail_rest(Request* request, const emel_read_done& done);
+
+constexpr uint64_t staging_bytes(const emel_reader_desc& desc) { return desc.chunk_bytes + 3 * kDirectAlignment; }
+emel_status check_desc(const emel_reader_desc& desc);
+emel_status check_part(const emel_reader_desc& desc, const emel_read_part& part, uint64_t index);
 
 }  // namespace emel
 
 struct emel_reader {
-  emel_read_file* files;
-  uint64_t n_files;
-  uint64_t chunk_bytes;
-  emel_read_calls calls;
+  emel_reader_desc desc;  // its files are the reader's own copy
   pthread_mutex_t mutex;  // of everything below but the lanes' own staging
   pthread_cond_t work;
   pthread_cond_t completed;

@@ -44,12 +44,14 @@ class ReadFile(Structure):
 
 
 class ReaderDesc(Structure):
-    """What emel_reader_create copies."""
+    """Files, and how they are read."""
 
     _fields_ = (
         ("files", POINTER(ReadFile)),
         ("n_files", c_uint64),
         ("chunk_bytes", c_uint64),
+        ("keeps_cache", c_uint32),
+        ("reserved", c_uint32),
         ("calls", ReadCalls),
     )
 
@@ -81,6 +83,7 @@ class ReadTotals(Structure):
 
 
 PROTOTYPES: Mapping[str, Prototype] = {
+    "emel_load": (c_int32, (c_void_p, POINTER(ReaderDesc), POINTER(ReadPart), c_uint64, POINTER(ReadDone))),
     "emel_reader_create": (c_int32, (POINTER(ReaderDesc), POINTER(c_void_p))),
     "emel_reader_submit": (c_int32, (c_void_p, c_uint64, POINTER(ReadPart), c_uint64, c_uint32)),
     "emel_reader_next": (c_int32, (c_void_p, POINTER(ReadDone))),
@@ -92,5 +95,5 @@ PROTOTYPES: Mapping[str, Prototype] = {
 
 @cache
 def declare_reader() -> None:
-    """Sets the prototypes, once: only what streams needs them."""
+    """Sets the prototypes, once."""
     declare(LIBRARY, PROTOTYPES)

@@ -27,6 +27,11 @@ class TensorReader:
         self._tensors = tensors
         self._opened: tuple[OpenedPart, ...] = open_parts(platform, parts)
 
+    @property
+    def opened(self) -> tuple[OpenedPart, ...]:
+        """The open files; until `close`."""
+        return self._opened
+
     def read_into(self, name: str, target: memoryview) -> None:
         """Fills `target`, as many bytes as the tensor has; KeyError for an unknown name, SourceError for lost bytes."""
         info = self._tensors[name]

@@ -80,7 +80,12 @@ class Request:
     def __init__(self, parts: Sequence[Part]) -> None:
         if not 1 <= len(parts) <= MOST_PARTS:
             raise ValueError(f"a request has {len(parts)} parts: 1 to {MOST_PARTS} are allowed")
-        self.array = (ReadPart * len(parts))(*(ReadPart(*part) for part in parts))
+        self.array = part_array(parts)
+
+
+def part_array(parts: Sequence[Part]) -> ctypes.Array[ReadPart]:
+    """The parts as the library takes them."""
+    return (ReadPart * len(parts))(*(ReadPart(*part) for part in parts))
 
 
 class ReadLanes:
@@ -100,11 +105,8 @@ class ReadLanes:
         calls: LaneCalls | None = None,
     ) -> None:
         declare_reader()
-        self._calls = _native_calls(calls or LaneCalls())
-        files = (ReadFile * len(opened))(
-            *(ReadFile(each.file.n_bytes, each.file.descriptor, int(each.is_direct)) for each in opened)
-        )
-        desc = ReaderDesc(files, len(opened), chunk_bytes, self._calls)
+        desc = native_desc(opened, chunk_bytes, calls or LaneCalls())
+        self._calls = desc.calls
         handle = ctypes.c_void_p()
         check(LIBRARY.emel_reader_create(ctypes.byref(desc), ctypes.byref(handle)))
         self._handle: ctypes.c_void_p | None = handle
@@ -156,10 +158,11 @@ class ReadLanes:
 def _deliver_all(handle: ctypes.c_void_p, opened: Sequence[OpenedPart], deliver: Deliver) -> None:
     done = ReadDone()
     while LIBRARY.emel_reader_next(handle, ctypes.byref(done)):
-        deliver(done.ticket, _error_of(done, opened[done.file]))
+        deliver(done.ticket, error_of(done, opened[done.file]))
 
 
-def _error_of(done: ReadDone, part: OpenedPart) -> SourceError | None:
+def error_of(done: ReadDone, part: OpenedPart) -> SourceError | None:
+    """What ended a read, of which file; None when nothing did."""
     if done.status == ReadStatus.OK:
         return None
     path, n_bytes = part.path, part.file.n_bytes
@@ -170,6 +173,19 @@ def _error_of(done: ReadDone, part: OpenedPart) -> SourceError | None:
             f"{path!r} shrank from {n_bytes} to at most {done.offset} bytes while it was read: fetch it again"
         )
     return SourceError("reading was cancelled: the reader was closed")
+
+
+def native_desc(
+    opened: Sequence[OpenedPart], chunk_bytes: int, calls: LaneCalls, *, keeps_cache: bool = False
+) -> ReaderDesc:
+    """The files as the library takes them. keeps_cache: what was read stays in the page cache.
+
+    `calls` of the result must live as long as they may be called.
+    """
+    files = (ReadFile * len(opened))(
+        *(ReadFile(each.file.n_bytes, each.file.descriptor, int(each.is_direct)) for each in opened)
+    )
+    return ReaderDesc(files, len(opened), chunk_bytes, int(keeps_cache), calls=_native_calls(calls))
 
 
 def _native_calls(calls: LaneCalls) -> ReadCalls:

@@ -17,7 +17,7 @@ from emel.kernel.sizes import aligned, packed_bytes
 from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from typing_extensions import Buffer
 
@@ -38,7 +38,7 @@ PACKABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A (rows, cols) matrix as it lies in a file; `data` must live until it is packed. None: `pack` has it read."""
+    """A (rows, cols) matrix as a file has it; `data` must live until it is packed. None: it is read (pack_batches)."""
 
     name: str
     type: TensorType
@@ -103,44 +103,33 @@ class PackedWeights:
         self._memory.close()
 
 
-def pack(
-    pool: LanePool,
-    matrices: Sequence[Matrix],
-    vectors: Iterable[Vector] = (),
-    read: Callable[[str, memoryview], None] | None = None,
-) -> PackedWeights:
-    """Packs all matrices over the pool's lanes and copies the vectors.
+def pack(pool: LanePool, matrices: Sequence[Matrix], vectors: Iterable[Vector] = ()) -> PackedWeights:
+    """Packs matrices, which have their data, over the pool's lanes and copies the vectors.
 
-    Matrices without data are read: `read` gets the name and the bytes to fill, in the order given, some tens of
-    megabytes before they are packed. One buffer serves all of them, so only it and the packed copy take memory.
-
-    ValueError names the first weight of a type the kernels cannot read, of a wrong size, or of a repeated name; what
-    `read` raises comes through.
+    ValueError names the first weight of a type the kernels cannot read, of a wrong size, or of a repeated name.
     """
-    vectors = tuple(vectors)
-    if read is None and (absent := [matrix.name for matrix in matrices if matrix.data is None]):
-        raise ValueError(f"tensor {absent[0]!r} has no data, and nothing reads it")
-    sizes = _packed_sizes(matrices)
-    _check_vectors(vectors)
-    sizes += [(vector.name, vector.stored_type.row_bytes(vector.n)) for vector in vectors]
-    return _placed(sizes, vectors, lambda placed: _pack_batches(pool, list(_batches(matrices)), placed, read))
+    if absent := [matrix.name for matrix in matrices if matrix.data is None]:
+        raise ValueError(f"tensor {absent[0]!r} has no data")
+
+    def fill(places: Mapping[str, Location]) -> None:
+        _pack_batch(pool, [(matrix, address_of(matrix.data or b"")) for matrix in matrices], places)
+
+    return pack_around([], tuple(vectors), fill, matrices)
 
 
 def pack_around(
-    matrices: Sequence[tuple[str, int]],
+    sizes: Sequence[tuple[str, int]],
     vectors: Sequence[Vector],
-    fill: Callable[[dict[str, Location]], None],
+    fill: Callable[[Mapping[str, Location]], None],
+    matrices: Sequence[Matrix] = (),
 ) -> PackedWeights:
-    """The same for matrices of (name, packed bytes) that `fill` packs into their places by other means."""
+    """Memory for weights of (name, packed bytes) and matrices, which `fill` writes into it, and vectors behind them.
+
+    ValueError as `pack` raises it; what `fill` raises comes through, and the memory is given back.
+    """
     _check_vectors(vectors)
-    sizes = [*matrices, *((vector.name, vector.stored_type.row_bytes(vector.n)) for vector in vectors)]
-    return _placed(sizes, vectors, fill)
-
-
-def _placed(
-    sizes: Sequence[tuple[str, int]], vectors: Sequence[Vector], fill: Callable[[dict[str, Location]], None]
-) -> PackedWeights:
-    locations, total = _layout(sizes)
+    stored = [(vector.name, vector.stored_type.row_bytes(vector.n)) for vector in vectors]
+    locations, total = _layout([*sizes, *_packed_sizes(matrices), *stored])
     memory = Memory(max(total, 1), is_huge=True)
     placed = {name: Location(memory.address + offset, n_bytes) for name, (offset, n_bytes) in locations.items()}
     try:
@@ -153,35 +142,39 @@ def _placed(
     return PackedWeights(memory, placed)
 
 
-def _pack_batches(
+def pack_batches(
     pool: LanePool,
-    batches: Sequence[Sequence[Matrix]],
-    placed: dict[str, Location],
-    read: Callable[[str, memoryview], None] | None,
+    matrices: Sequence[Matrix],
+    places: Mapping[str, Location],
+    read: Callable[[str, memoryview], None],
 ) -> None:
-    staging = Memory(max([1, *(sum(map(_staged_bytes, batch)) for batch in batches)]), is_huge=True)
+    """Packs matrices that are read first: `read` gets a name and the bytes to fill, in the order given.
+
+    One buffer of some tens of megabytes serves all of them. What `read` raises comes through.
+    """
+    if not matrices:
+        return
+    batches = list(_batches(matrices))
+    staging = Memory(max(1, *(sum(aligned(each.n_bytes) for each in batch) for batch in batches)), is_huge=True)
     try:
         for batch in batches:
-            jobs = (_abi.PackJob * len(batch))()
+            sources = []
             offset = 0
-            for job, matrix in zip(jobs, batch, strict=True):
-                if matrix.data is None:
-                    assert read is not None
-                    with staging.view("B", offset, matrix.n_bytes) as target:
-                        read(matrix.name, target)
-                    source = staging.address + offset
-                else:
-                    source = address_of(matrix.data)
-                offset += _staged_bytes(matrix)
-                _fill_job(job, matrix, source, placed[matrix.name])
-            check(LIBRARY.emel_pack(pool.handle, jobs, len(batch)))
+            for matrix in batch:
+                with staging.view("B", offset, matrix.n_bytes) as target:
+                    read(matrix.name, target)
+                sources.append((matrix, staging.address + offset))
+                offset += aligned(matrix.n_bytes)
+            _pack_batch(pool, sources, places)
     finally:
         staging.close()
 
 
-def _staged_bytes(matrix: Matrix) -> int:
-    """Bytes of the staging buffer that its data takes."""
-    return aligned(matrix.n_bytes) if matrix.data is None else 0
+def _pack_batch(pool: LanePool, sources: Sequence[tuple[Matrix, int]], places: Mapping[str, Location]) -> None:
+    jobs = (_abi.PackJob * len(sources))()
+    for job, (matrix, address) in zip(jobs, sources, strict=True):
+        _fill_job(job, matrix, address, places[matrix.name])
+    check(LIBRARY.emel_pack(pool.handle, jobs, len(sources)))
 
 
 def weights_bytes(matrices: Iterable[tuple[TensorType, int, int]], vectors: Iterable[tuple[TensorType, int]]) -> int:

@@ -16,8 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from emel.gguf import GgufFile, open_gguf
-from emel.kernel.packing import Matrix, PackedWeights, Vector, pack
+from emel.kernel.loading import Computed, load_packed
+from emel.kernel.packing import Matrix, PackedWeights, Vector
 from emel.model.errors import ModelError
+from emel.model.extents import extents_of
 from emel.model.registry import Architecture, Parameters, find_architecture, seen_tensors
 from emel.model.tensors import Role, check_tensors, present
 from emel.sm import Machine, Row
@@ -311,11 +313,8 @@ def _adapted(description: ModelDescription, choices: Sequence[AdapterChoice]) ->
     return replace(description, tensors=adapted.tensors, merges=adapted.merges, adapters=adapted.digest)
 
 
-def _read_into(reader: TensorReader, merges: Mapping[str, Merge], name: str, target: memoryview) -> None:
+def _read_merged(reader: TensorReader, merges: Mapping[str, Merge], name: str, target: memoryview) -> None:
     """Reads a matrix, with what adapters add to it."""
-    if name not in merges:
-        reader.read_into(name, target)
-        return
     from emel.model.adapters import merge_into  # noqa: PLC0415 - as above
 
     merge_into(reader, merges[name], target)
@@ -324,16 +323,16 @@ def _read_into(reader: TensorReader, merges: Mapping[str, Merge], name: str, tar
 def _pack(description: ModelDescription, pool: LanePool, n_ctx: int | None) -> PackedWeights:
     """Reads are the only way to weights: a mapping would end the process when the file shrinks."""
     file, tensors, architecture = description.file, description.tensors, description.architecture
-    parameters = description.parameters
+    parameters, merges = description.parameters, description.merges
     file.prefetch()
-    expected = architecture.expected_tensors(parameters)
-    in_file_order = sorted(present(expected, tensors, Role.MATRIX), key=lambda info: (info.part, info.offset))
-    matrices = [Matrix(info.name, info.type, info.rows, info.cols) for info in in_file_order]
     derived = architecture.derived_vectors(parameters, file, min(n_ctx or parameters.n_ctx, parameters.n_ctx))
-    sources = {name: merge.source for name, merge in description.merges.items()}
-    with file.open_reader({**tensors, **sources}) as reader:
+    extents = extents_of(description)
+    merged = [Matrix(each.name, each.type, each.rows, each.cols) for each in map(extents.__getitem__, merges)]
+    with file.open_reader({**tensors, **{name: merge.source for name, merge in merges.items()}}) as reader:
         vectors = [
             Vector(info.name, info.type, info.n_values, reader.read(info.name))
-            for info in present(expected, tensors, Role.VECTOR)
+            for info in present(architecture.expected_tensors(parameters), tensors, Role.VECTOR)
         ]
-        return pack(pool, matrices, [*vectors, *derived], partial(_read_into, reader, description.merges))
+        read = [extent for extent in extents.values() if extent.name not in merges]
+        computed = Computed(merged, partial(_read_merged, reader, merges))
+        return load_packed(pool, reader.opened, read, [*vectors, *derived], computed=computed)

@@ -10,14 +10,15 @@ from emel.graph.pieces import cut_logits
 from emel.io.speed import measure_model
 from emel.kernel.loading import load_packed
 from emel.kernel.packing import Vector
-from emel.kernel.sizes import aligned, packed_bytes
+from emel.kernel.sizes import aligned
 from emel.kernel.sparse_experts import ExpertStreaming, SparseExperts
 from emel.kernel.sparse_rows import SparseRows
 from emel.kernel.streaming import StreamedWeights, Streaming
 from emel.model.errors import ModelError
+from emel.model.extents import extents_of
 from emel.model.residency import Residency, WeightBudget, plan_residency
 from emel.model.tensors import Role, present
-from emel.tensor.window_layout import Extent, WindowError
+from emel.tensor.window_layout import WindowError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,25 +26,6 @@ if TYPE_CHECKING:
     from emel.graph.ops import Graph
     from emel.kernel.pool import LanePool
     from emel.model.loader import ModelDescription
-
-
-def extents_of(description: ModelDescription) -> dict[str, Extent]:
-    """Every matrix of a model: where it lies in its files, and how large it is packed."""
-    expected = description.architecture.expected_tensors(description.parameters)
-    infos = present(expected, description.tensors, Role.MATRIX)
-    return {
-        info.name: Extent(
-            info.name,
-            info.offset,
-            info.n_bytes,
-            info.rows,
-            info.cols,
-            info.type,
-            packed_bytes(info.type, info.rows, info.cols),
-            info.part,
-        )
-        for info in infos
-    }
 
 
 def choose_residency(description: ModelDescription, budget: WeightBudget) -> Residency:
@@ -83,13 +65,9 @@ def open_streamed(
             Vector(info.name, info.type, info.n_values, reader.read(info.name))
             for info in present(expected, description.tensors, Role.VECTOR)
         ]
+        kept = [extents[name] for name in residency.kept]
+        resident = load_packed(pool, reader.opened, kept, [*vectors, *derived], keeps_cache=False)
     parts = tuple(file.parts)
-    resident = load_packed(
-        parts,
-        [extents[name] for name in residency.kept],
-        [*vectors, *derived],
-        chunk_bytes=residency.chunk_bytes,
-    )
     is_direct = measure_model(parts).is_direct_faster
     with ExitStack() as opened:
         opened.callback(resident.close)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gguf
 import pytest
@@ -13,7 +13,6 @@ from emel.graph.batch import Batch, Outputs
 from emel.graph.capacity import Capacity
 from emel.graph.reservation import ReservedGraph
 from emel.io.errors import SourceError
-from emel.io.platform import Platform
 from emel.kernel.pool import LanePool
 from emel.memory.kv import KvCache
 from emel.model import loader
@@ -26,6 +25,8 @@ from unit.model.llama_files import LlamaFile
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from emel.kernel.packing import PackedWeights
 
 TYPES = ["F32", "F16", "Q4_0", "Q4_1", "Q8_0"]
 
@@ -157,10 +158,10 @@ def test_loader_needs_an_architecture(tmp_path: Path, pool: LanePool) -> None:
 def test_loader_reports_a_failed_packing(
     tmp_path: Path, pool: LanePool, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def fails(*_arguments: object) -> None:
+    def fails(*_arguments: object, **_options: object) -> None:
         raise error
 
-    monkeypatch.setattr(loader, "pack", fails)
+    monkeypatch.setattr(loader, "load_packed", fails)
     assert fail(LlamaFile().write(tmp_path), pool).error is error
 
 
@@ -183,20 +184,16 @@ def test_loader_reports_a_file_that_shrinks_while_it_is_packed(
     tmp_path: Path, pool: LanePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = LlamaFile().write(tmp_path)
-    read_into = Platform.read_into
-    n_reads = 0
+    load_packed = loader.load_packed
 
-    def shrink_then_read(self: Platform, descriptor: int, target: memoryview, offset: int) -> int:
-        nonlocal n_reads
-        n_reads += 1
-        if n_reads == 8:  # behind the five vectors: matrices are being read
-            os.truncate(path, 64)
-        return read_into(self, descriptor, target, offset)
+    def shrink_then_load(*arguments: Any, **options: Any) -> PackedWeights:  # the vectors have been read
+        os.truncate(path, 64)
+        return load_packed(*arguments, **options)
 
-    monkeypatch.setattr(Platform, "read_into", shrink_then_read)
+    monkeypatch.setattr(loader, "load_packed", shrink_then_load)
     error = fail(path, pool).error
     assert isinstance(error, SourceError)
-    assert re.search(r"shrank from \d+ to \d+ bytes while it was read: fetch it again", str(error))
+    assert re.search(r"shrank from \d+ to at most \d+ bytes while it was read: fetch it again", str(error))
 
 
 def test_loader_reads_derived_vectors_from_a_file_that_may_shrink(
