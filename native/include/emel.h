@@ -174,9 +174,10 @@ enum {
   EMEL_OP_ADD = 11,
   /* Gated short convolution of each sequence's tokens: in[0] (T, 3n) f32 holds B, C, x of each; out[0] (T, n) f32 =
    * C * (weight[1] + sum over j < taps of weight[0][j] * product[t - (taps - 1) + j]), product = B * x; weight[0] is F32
-   * (1, taps * n), tap by tap, the oldest first, weight[1] F32 (1, n) or NO_WEIGHT. The last taps - 1 products of a
-   * sequence stay in its slot of the batch's state; a token at position 0 has zeros before it. dim = {n, taps (1..16),
-   * state layer}. */
+   * (1, taps * n), tap by tap, the oldest first, weight[1] F32 (1, n) or NO_WEIGHT. The last k products of a sequence stay
+   * in its slot of the batch's state, that of position p in row p mod k, so that a later run may begin up to
+   * k - (taps - 1) positions further back; before position 0 there are zeros. dim = {n, taps (1..16), state layer, k (at
+   * least taps - 1, and 1)}. */
   EMEL_OP_SHORT_CONV = 12,
   /* Chooses dim[1] = k of dim[0] = n_experts for each row of in[0] (T, n_experts) f32: the largest scores, plus weight[0]
    * (F32, n_experts) unless NO_WEIGHT, ties to the lowest id. Scores by dim[2]: 0 softmax, 1 sigmoid, 2 as they are, with

@@ -297,6 +297,7 @@ void digest_convolution(const emel::Kernels& kernels, emel_pool* pool, uint32_t 
   if (taps % 2 == 1) op.weight[1] = plan.vector(n);
   op.dim[0] = n;
   op.dim[1] = taps;
+  op.dim[3] = taps;
   const uint64_t inputs[1][2] = {{x, n * 3}};
   report("short_conv", n, taps, n_past, plan.run(inputs, 1, out, n * 4, n_past, 6));
 }

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from emel.graph.state_ops import StateGeometry
     from emel.memory.storage import KvStorage
 
 MAX_TOKENS = 64
@@ -48,7 +49,7 @@ class Runner:
         self.cache = KvCache(
             n_kv_layers=parameters.n_kv_layers, heads=parameters.heads, n_ctx=256, max_sequences=MAX_SEQUENCES
         )
-        state = self._open_states(parameters.state_bytes) if parameters.state_bytes else None
+        state = None if parameters.state is None else self._open_states(parameters.state)
         n_slots = 0 if state is None else MAX_SEQUENCES
         capacity = Capacity(MAX_TOKENS, MAX_TOKENS, MAX_SEQUENCES, self.cache.n_blocks, n_slots)
         self.batch = Batch(capacity, parameters.n_vocab, self.cache.binding, state)
@@ -56,9 +57,9 @@ class Runner:
             self.model.build, self.model.weights, capacity, pool=self.pool, route=choose_route(isa).isa
         )
 
-    def _open_states(self, state_bytes: int) -> StateBinding:
+    def _open_states(self, geometry: StateGeometry) -> StateBinding:
         """A slot for each sequence, its own; a first token finds no state, whatever lies there."""
-        self._slots = RecurrentSlots(MAX_SEQUENCES, state_bytes)
+        self._slots = RecurrentSlots(MAX_SEQUENCES, geometry)
         self._rows = int32_array(MAX_SEQUENCES)
         for row in range(MAX_SEQUENCES):
             self._rows[row] = row

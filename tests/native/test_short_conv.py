@@ -25,14 +25,18 @@ N_LAYERS, N_SLOTS = 2, 5
 class ConvPlan(SmallPlan):
     """SHORT_CONV in state layer 1 of 2."""
 
-    def __init__(self, taps: Array, bias: Array | None, isa: int, *, max_tokens: int = 41) -> None:
+    def __init__(self, taps: Array, bias: Array | None, isa: int, *, max_tokens: int = 41, n_more: int = 0) -> None:
+        """n_more: products that are kept besides those that the next token needs."""
         super().__init__(isa, max_tokens=max_tokens, max_sequences=4, n_blocks=16)
         self.n_taps, self.n = taps.shape
+        self.n_kept = max(self.n_taps - 1 + n_more, 1)
         self.desc.n_state_layers, self.desc.n_slots = N_LAYERS, N_SLOTS
-        self.desc.state_width = max((self.n_taps - 1) * self.n, 1)
+        self.desc.state_width = self.n_kept * self.n
         self.x, self.out = self.place(max_tokens * self.n * 12), self.place(max_tokens * self.n * 4)
         weights = {0: self.vector(taps.ravel())} | ({} if bias is None else {1: self.vector(bias)})
-        self.add(OpKind.SHORT_CONV, in_=[self.x], out=[self.out], weight=weights, dim=[self.n, self.n_taps, 1])
+        self.add(
+            OpKind.SHORT_CONV, in_=[self.x], out=[self.out], weight=weights, dim=[self.n, self.n_taps, 1, self.n_kept]
+        )
         self.create()
 
     def convolve(self, pool: LanePool, x: Array, **arrays: ArrayLike) -> Array:
@@ -76,7 +80,7 @@ def test_short_conv_is_near_float64_and_the_same_in_any_chunks(
         whole = in_chunks(plan, lanes[1], x, [40])
     assert (np.abs(whole - exact) <= (n_taps + 3) * EPSILON * size).all()
     for isa in routes.values():
-        with ConvPlan(taps, given, isa) as plan:
+        with ConvPlan(taps, given, isa, n_more=n_taps) as plan:
             for pool in lanes.values():
                 for chunks in ([40], [1] * 40, [7, 1, 2, 30], [3] * 13 + [1]):
                     assert np.array_equal(in_chunks(plan, pool, x, chunks), whole)
@@ -114,9 +118,29 @@ def test_the_state_is_the_last_products_of_its_layer_and_slot(lanes: dict[int, L
         before = plan.state.copy()
         in_chunks(plan, lanes[3], x, [9], sequence=2)
         state = plan.state.view(np.float32).reshape(N_SLOTS, N_LAYERS, 2, 20)
-        assert np.array_equal(state[4, 1], (x[:, :20] * x[:, 40:])[-2:])
+        products = x[:, :20] * x[:, 40:]
+        assert np.array_equal(state[4, 1], products[[8, 7]])  # position 8 lies in row 0 of 2
         plan.state.reshape(N_SLOTS, N_LAYERS, 160)[4, 1] = 0xFF
         assert np.array_equal(plan.state, before)  # all else is as it was
+
+
+@pytest.mark.parametrize(("n_taps", "n_more"), [(3, 16), (4, 5), (1, 3), (16, 1)])
+def test_a_run_may_begin_as_far_back_as_products_are_kept(
+    n_taps: int, n_more: int, routes: dict[str, int], lanes: dict[int, LanePool]
+) -> None:
+    """Tokens that turn out to be others leave no trace, wherever in the rows they lie, also at the start."""
+    x, taps, bias = random_case(37, n_taps, 40)
+    wrong = x[::-1].copy()
+    with ConvPlan(taps, bias, 0) as plan:
+        whole = in_chunks(plan, lanes[1], x, [40])
+    for isa in routes.values():
+        with ConvPlan(taps, bias, isa, n_more=n_more) as plan:
+            for begin in range(40):
+                n = min(n_more, 40 - begin)
+                positions, sequences = range(begin, begin + n), [1] * n
+                plan.convolve(lanes[3], wrong[begin : begin + n], positions=positions, sequences=sequences)
+                out = plan.convolve(lanes[3], x[begin : begin + 1], positions=[begin], sequences=[1])
+                assert np.array_equal(out[0], whole[begin])
 
 
 def test_position_0_forgets_what_the_slot_held(lanes: dict[int, LanePool]) -> None:
@@ -149,7 +173,8 @@ def refusal(plan: SmallPlan) -> str:
         ({"dim": (0, 0)}, "dim[0] is 0, allowed 16777216"),
         ({"dim": (1, 0)}, "dim[1] is 0, allowed 16"),
         ({"dim": (1, 17)}, "dim[1] is 17, allowed 16"),
-        ({"dim": (1, 4)}, "state of a slot is 60, allowed 40"),
+        ({"dim": (3, 1)}, "dim[3] is 1, allowed 2"),
+        ({"dim": (3, 3)}, "state of a slot is 60, allowed 40"),
         ({"dim": (1, 2)}, "weight columns is 60, allowed 40"),
         ({"dim": (2, 2)}, "dim[2] is 2, allowed 2"),
         ({"weight": (1, 0)}, "weight columns is 60, allowed 20"),

@@ -140,13 +140,14 @@ struct ConvolutionArgs {
   const float* taps_by_channel;  // (taps, n), the oldest first
   const float* bias;  // (n,) nullptr: none
   float* out;  // (n_tokens, n)
-  float* state;  // of this layer, slot 0: (taps - 1, n), the oldest first
+  float* state;  // of this layer, slot 0: (n_kept, n), the product of position p in row p % n_kept
   size_t state_stride;  // floats between slots
   const int32_t* positions;
   const int32_t* sequences;
   const int32_t* slots;  // by sequence
   size_t n;
   size_t taps;
+  size_t n_kept;  // at least taps - 1, and 1
   size_t n_tokens;
   size_t block_begin;
   size_t block_end;

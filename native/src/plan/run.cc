@@ -141,6 +141,7 @@ void run_convolution(const OpRun& r) {
   ConvolutionArgs a{};
   a.n = r.op.dim[0];
   a.taps = r.op.dim[1];
+  a.n_kept = r.op.dim[3];
   a.in = r.floats(r.op.in[0]);
   a.out = r.floats(r.op.out[0]);
   a.taps_by_channel = static_cast<const float*>(r.weight(0).data);

@@ -260,8 +260,10 @@ void check_convolution(OpCheck& c) {
   c.dim("dim[0]", n, kMaxDim);
   c.dim("dim[1]", taps, kMostTaps);
   if (c.status != EMEL_OK) return;
-  if (uint64_t{taps - 1} * n > c.plan.desc.state_width) {
-    c.refuse(EMEL_OUT_OF_BOUNDS, "state of a slot", uint64_t{taps - 1} * n, c.plan.desc.state_width);
+  const uint32_t n_kept = c.op.dim[3];
+  if (n_kept < 1 || n_kept < taps - 1) c.refuse(EMEL_INVALID_ARGUMENT, "dim[3]", n_kept, taps - 1);
+  if (uint64_t{n_kept} * n > c.plan.desc.state_width) {
+    c.refuse(EMEL_OUT_OF_BOUNDS, "state of a slot", uint64_t{n_kept} * n, c.plan.desc.state_width);
   }
   if (c.op.dim[2] >= c.plan.desc.n_state_layers) {
     c.refuse(EMEL_OUT_OF_BOUNDS, "dim[2]", c.op.dim[2], c.plan.desc.n_state_layers);

@@ -149,8 +149,8 @@ class SessionBudget:
         max_outputs = min(max(sizes.n_outputs, self._n_rows), max_tokens)
         capacity = Capacity(max_tokens, max_outputs, self._n_rows, sizes.n_blocks or 1, self._n_rows)
         assembly = assemble(lambda: description.architecture.build(parameters, description.tensors), capacity)
-        state = getattr(parameters, "state_bytes", 0) * self._n_rows * (1 + CHECKPOINTS_PER_LANE)
-        return assembly.placement.n_bytes + max_outputs * parameters.n_vocab * 4 + int(state)
+        state = 0 if parameters.state is None else parameters.state.n_bytes * self._n_rows * (1 + CHECKPOINTS_PER_LANE)
+        return assembly.placement.n_bytes + max_outputs * parameters.n_vocab * 4 + state
 
 
 def _block_bytes(description: ModelDescription, kv_type: TensorType) -> int:

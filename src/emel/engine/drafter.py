@@ -69,8 +69,6 @@ def _check(model: LoadedModel, session: Session) -> None:
     name, parameters = model.description.name, model.parameters
     if parameters.embedding_width:
         raise RequestError(f"the draft model ({name}) is an encoder: it guesses no tokens")
-    if getattr(parameters, "state_bytes", 0):
-        raise RequestError(f"the draft model ({name}) has a recurrent state, which cannot take guesses back")
     ours, theirs = session.model.metadata.get(_TOKENS), model.metadata.get(_TOKENS)
     if parameters.n_vocab != session.n_vocab:
         raise RequestError(

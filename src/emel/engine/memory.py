@@ -49,11 +49,10 @@ def open_memory(
         prefix_bytes=prefix_bytes,
         kv_type=kv_type,
     )
-    state_bytes = getattr(parameters, "state_bytes", 0)
-    if not state_bytes:
+    if parameters.state is None:
         return kv
     try:
-        return HybridCache(kv, RecurrentSlots(n_rows * (1 + CHECKPOINTS_PER_LANE), state_bytes))
+        return HybridCache(kv, RecurrentSlots(n_rows * (1 + CHECKPOINTS_PER_LANE), parameters.state))
     except BaseException:
         kv.close()
         raise

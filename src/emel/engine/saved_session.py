@@ -21,7 +21,7 @@ from emel.errors import RequestError
 from emel.graph.batch import Outputs
 from emel.kernel.numerics import Activations, numerics_version
 from emel.kernel.sizes import KV_BLOCK
-from emel.memory.kv import KvCache
+from emel.memory.hybrid import HybridCache
 from emel.memory.saved import HASH_BYTES, Origin, restore_sequence, save_sequence
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from emel.engine.session import Session
     from emel.gguf import GgufFile
+    from emel.memory.kv import KvCache
 
 _SAMPLE = 4096
 """Bytes that are looked at in the beginning, the middle and the end of each tensor."""
@@ -63,12 +64,18 @@ def load_session(session: Session, path: str | os.PathLike[str]) -> list[int]:
         sequence, token_ids = restore_sequence(memory, path, _origin(session))
         try:
             memory.publish(sequence, token_ids)
+            if isinstance(memory, HybridCache) and not len(token_ids) % KV_BLOCK:
+                # The same prompt again is found up to the border before its end.
+                memory.rollback(sequence, 1)
+                if memory.can_checkpoint(sequence):
+                    memory.checkpoint(sequence)
         finally:
             memory.close_sequence(sequence)
         return token_ids
 
     with _file_failures("load a session from", path):
-        n_tokens = -(-Path(path).stat().st_size // memory.geometry.bytes_per_block) * KV_BLOCK
+        kv = memory.kv if isinstance(memory, HybridCache) else memory
+        n_tokens = -(-Path(path).stat().st_size // kv.geometry.bytes_per_block) * KV_BLOCK
         return session.between_steps(load, min(n_tokens, session.n_ctx))
 
 
@@ -90,11 +97,9 @@ def origin_of(file: GgufFile, activations: Activations, adapters: str = "") -> O
     return Origin(digest.digest(), int(numerics_version()))
 
 
-def _memory_of(session: Session) -> KvCache:
+def _memory_of(session: Session) -> KvCache | HybridCache:
     session.check_open()
     session.check_generates()
-    if not isinstance(session.memory, KvCache):
-        raise RequestError("sessions of models with a recurrent state cannot be saved: their state is in no file yet")
     return session.memory
 
 

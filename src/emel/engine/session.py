@@ -125,8 +125,7 @@ class Session:
         except BaseException:
             self._give_back()
             raise
-        # A recurrent state cannot take a guess back.
-        self.speculation = None if self.memory.has_state else wanted
+        self.speculation = wanted
         self.clock = time.perf_counter
         self.wave = self._new_wave()
         self._arrivals = itertools.count(1)
@@ -171,10 +170,6 @@ class Session:
     def _open_drafter(self, path: str | os.PathLike[str]) -> None:
         from emel.engine.drafter import Drafter
 
-        if self.memory.has_state:
-            raise RequestError(
-                "this model has a recurrent state, which cannot take guesses back: load it without draft"
-            )
         self.drafter = Drafter(self, path)
         self._opened.append(self.drafter)
 

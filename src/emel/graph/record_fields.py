@@ -160,7 +160,8 @@ def _fill_short_conv(record: abi.Op, operation: ShortConv, offsets: dict[int, in
     record.weight[0] = operation.taps.index
     if operation.bias is not None:
         record.weight[1] = operation.bias.index
-    record.dim[0], record.dim[1], record.dim[2] = operation.out.width, operation.n_taps, operation.state_layer
+    record.dim[0], record.dim[1] = operation.out.width, operation.n_taps
+    record.dim[2], record.dim[3] = operation.state_layer, operation.n_kept
 
 
 def _fill_quantize(record: abi.Op, operation: Quantize, offsets: dict[int, int]) -> None:

@@ -1,11 +1,10 @@
 """HybridCache: a KV cache and a recurrent state for each of its sequences. Every operation does both or neither.
 
-1. Blocks can forget tokens, states cannot. `checkpoint` copies a sequence's state at the border of its last published
-   block; a prompt is found as far as the last block that has a checkpoint, and a rollback leads to a checkpoint or to
-   the start.
+1. Blocks can forget any tokens, states only their latest (emel.memory.recurrent). `checkpoint` copies a sequence's
+   state as it was at the border of its last published block; a prompt is found as far as the last block that has a
+   checkpoint, and a long rollback leads to a checkpoint or to the start.
 2. Checkpoints take the slots that sequences leave. The least recently used one makes room; one whose block leaves the
    store goes with it.
-3. To try tokens and take them back anywhere (speculation), fork the sequence and close the fork.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emel.graph.batch import StateBinding
+from emel.graph.state_ops import STATE_REACH
 from emel.kernel.buffers import address_of, int32_array
 from emel.kernel.sizes import KV_BLOCK
 from emel.memory.errors import CacheError, CacheFullError
@@ -51,9 +51,9 @@ class HybridCache:
         return self.kv.n_blocks
 
     @property
-    def has_state(self) -> bool:
-        """Whether sequences have a recurrent state besides their blocks: all have."""
-        return True
+    def reach(self) -> int:
+        """How many of its latest tokens a sequence can forget at any time."""
+        return STATE_REACH
 
     @property
     def state_binding(self) -> StateBinding:
@@ -138,22 +138,26 @@ class HybridCache:
         return firsts
 
     def can_rollback(self, sequence: int, n: int) -> bool:
-        """Whether the state before the last `n` tokens is known: nothing to forget, all of it, or a checkpoint."""
+        """Whether the state before the last `n` tokens is known: within reach, the start, or a checkpoint."""
         n_kept = self.kv.n_tokens(sequence) - n
-        return n >= 0 and (n == 0 or n_kept <= 0 or self._checkpoint_at(sequence, n_kept) is not None)
+        if n < 0 or n_kept <= 0:
+            return n >= 0
+        return self.slots.can_retreat(self.slot(sequence), n) or self._checkpoint_at(sequence, n_kept) is not None
 
     def rollback(self, sequence: int, n: int) -> None:
-        """Forgets the last `n` tokens; CacheError, and nothing forgotten, where no checkpoint is."""
+        """Forgets the last `n` tokens; CacheError, and nothing forgotten, out of reach where no checkpoint is."""
         if not self.can_rollback(sequence, n):
             n_kept = self.kv.n_tokens(sequence) - n
-            raise CacheError(f"sequence {sequence} has no checkpoint at {n_kept} tokens: fork it before what may go")
+            raise CacheError(f"sequence {sequence} has no checkpoint at {n_kept} tokens, which are out of reach")
         slot, n_kept = self.slot(sequence), max(self.kv.n_tokens(sequence) - n, 0)
         checkpoint = self._checkpoint_at(sequence, n_kept)
         self.kv.rollback(sequence, n)
-        if checkpoint is not None:
+        if self.slots.can_retreat(slot, n):
+            self.slots.retreat(slot, n)
+        elif checkpoint is not None:
             self._touch(checkpoint)
             self.slots.restore(slot, self._checkpoints[checkpoint])
-        elif n_kept == 0:
+        else:
             self.slots.reset(slot)
 
     # ---- prefixes
@@ -161,8 +165,8 @@ class HybridCache:
     def publish(self, sequence: int, token_ids: Sequence[int]) -> int:
         """As KvCache.publish; what is published can be reused up to a checkpoint.
 
-        One is made if the sequence ends with a block that was new. While it grows block by block, as an answer does,
-        each takes the place of the one before.
+        One is made at the end of the last block that was new. While the sequence grows block by block, as an answer
+        does, each takes the place of the one before.
         """
         n_new = self.kv.publish(sequence, token_ids)
         if n_new and self.can_checkpoint(sequence):
@@ -175,16 +179,17 @@ class HybridCache:
         return n_new
 
     def can_checkpoint(self, sequence: int) -> bool:
-        """Whether the sequence ends with a published full block, and a slot can be had for its state."""
+        """Whether the state can go back to the end of a published block, and a slot can be had for it."""
         return self._last_stored(sequence) is not None and (self.slots.can_open() or bool(self._checkpoints))
 
     def checkpoint(self, sequence: int) -> None:
-        """Keeps the sequence's state at this block border; CacheError elsewhere, CacheFullError without a slot."""
+        """Keeps the sequence's state as it was at its last block border; CacheError where that is not published or out
+        of reach, CacheFullError without a slot."""
         stored = self._last_stored(sequence)
         if stored is None:
             n = self.kv.n_tokens(sequence)
             raise CacheError(
-                f"sequence {sequence} has {n} tokens: a checkpoint needs a published full block at its end"
+                f"sequence {sequence} has {n} tokens: a checkpoint needs a published full block within reach"
             )
         if stored in self._checkpoints:
             self._touch(stored)
@@ -192,7 +197,8 @@ class HybridCache:
         if not self.can_checkpoint(sequence):
             raise CacheFullError(f"all {self.slots.n_slots} recurrent states are in use by sequences")
         self._make_room()
-        self._checkpoints[stored] = self.slots.fork(self.slot(sequence))
+        copy = self._checkpoints[stored] = self.slots.fork(self.slot(sequence))
+        self.slots.retreat(copy, self.kv.n_tokens(sequence) % KV_BLOCK)
 
     def match(self, token_ids: Sequence[int]) -> int:
         """How many tokens of a prompt need not be computed. Changes nothing."""
@@ -258,7 +264,11 @@ class HybridCache:
             self.slots.close_slot(slot)
 
     def _last_stored(self, sequence: int) -> StoredBlock | None:
-        return self._stored_at(sequence, self.kv.n_tokens(sequence))
+        """What is stored of the block that ends at the last border, if the state can go back there."""
+        n_tokens = self.kv.n_tokens(sequence)
+        n_behind = n_tokens % KV_BLOCK
+        is_known = self.slots.can_retreat(self.slot(sequence), n_behind)
+        return self._stored_at(sequence, n_tokens - n_behind) if is_known else None
 
     def _checkpoint_at(self, sequence: int, n_tokens: int) -> StoredBlock | None:
         stored = self._stored_at(sequence, n_tokens)

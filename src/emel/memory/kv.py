@@ -104,9 +104,9 @@ class KvCache:
         return self.n_blocks - self.free_blocks()
 
     @property
-    def has_state(self) -> bool:
-        """Whether sequences have a recurrent state besides: never, see HybridCache."""
-        return False
+    def reach(self) -> int:
+        """How many of its latest tokens a sequence can forget at any time: all; see HybridCache."""
+        return self.n_ctx
 
     # ---- sequences
 

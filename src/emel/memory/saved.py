@@ -1,16 +1,19 @@
-"""A sequence in a file: what it is, its tokens, its keys and values, and a digest of all that.
+"""A sequence in a file: what it is, its tokens, its keys and values, its recurrent state, and a digest of all that.
 
 Little-endian, nothing padded:
 
     magic            8 bytes    EMELSEQ, 0
-    format           uint32     1
+    format           uint32     2
     numerics         uint32     numerics version that computed the bytes (docs/concepts/numerics.md)
     model            32 bytes   hash of the model
     geometry         3 uint32   layers with keys and values, KV heads, numbers in a head
     block, type      2 uint32   16 tokens in a block; GGUF type of the numbers: 1, float16
+    state            3 uint32   layers with a recurrent state, values of a product, products the next token needs; or 0
     n_tokens         uint64
     token ids        n_tokens int32
     blocks           for each layer its blocks in the order of positions; zeros behind the last token
+    state            for each of its layers the products since, and those needed at, the last border of blocks before
+                     the last token: float32, the oldest first
     digest           32 bytes   blake2b of everything before it
 
 The file depends on the tokens alone, not on where their blocks lie or who had them before. It appears whole or not at
@@ -26,10 +29,11 @@ from array import array
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from emel.kernel.sizes import KV_BLOCK
 from emel.memory.errors import CacheError, CacheFullError, SavedSequenceError
+from emel.memory.hybrid import HybridCache
 from emel.memory.sequences import blocks_for
 from emel.memory.storage import KvStorage
 
@@ -38,10 +42,11 @@ if TYPE_CHECKING:
 
     from emel.memory.kv import KvCache
 
+Cache: TypeAlias = "KvCache | HybridCache"
 MAGIC = b"EMELSEQ\0"
-FORMAT = 1
+FORMAT = 2
 HASH_BYTES = 32
-_HEADER = struct.Struct(f"<8sII{HASH_BYTES}sIIIIIQ")
+_HEADER = struct.Struct(f"<8sII{HASH_BYTES}sIIIIIIIIQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Origin:
 
 
 def save_sequence(
-    cache: KvCache, sequence: int, token_ids: Sequence[int], path: str | os.PathLike[str], origin: Origin
+    cache: Cache, sequence: int, token_ids: Sequence[int], path: str | os.PathLike[str], origin: Origin
 ) -> None:
     """Writes the sequence's tokens, all of which are computed, to a file, in place of what was there.
 
@@ -77,7 +82,8 @@ def save_sequence(
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
             digest = blake2b(digest_size=HASH_BYTES)
-            for piece in (_header(cache, n_tokens, origin), ids.tobytes(), *_content(cache, sequence)):
+            header = _header(cache, n_tokens, origin)
+            for piece in (header, ids.tobytes(), *_content(_kv(cache), sequence), *_state(cache, sequence)):
                 digest.update(piece)
                 file.write(piece)
             file.write(digest.digest())
@@ -89,7 +95,7 @@ def save_sequence(
         raise
 
 
-def restore_sequence(cache: KvCache, path: str | os.PathLike[str], origin: Origin) -> tuple[int, list[int]]:
+def restore_sequence(cache: Cache, path: str | os.PathLike[str], origin: Origin) -> tuple[int, list[int]]:
     """Opens a sequence with what a file holds; returns it and its token ids.
 
     SavedSequenceError for a file that is not whole or of something else, CacheFullError when the cache has no room,
@@ -104,17 +110,44 @@ def restore_sequence(cache: KvCache, path: str | os.PathLike[str], origin: Origi
             )
         sequence = cache.open()
         try:
-            cache.reserve(sequence, n_tokens)
+            cache.reserve_all([(sequence, n_tokens)])
             return sequence, _read_content(cache, sequence, file, path)
         except BaseException:
             cache.close_sequence(sequence)
             raise
 
 
-def _header(cache: KvCache, n_tokens: int, origin: Origin) -> bytes:
-    g = cache.geometry
-    layout = (g.n_kv_layers, g.n_kv_heads, g.head_dim, KV_BLOCK, g.kv_type)
-    return _HEADER.pack(MAGIC, FORMAT, origin.numerics_version, origin.model_hash, *layout, n_tokens)
+def _kv(cache: Cache) -> KvCache:
+    return cache.kv if isinstance(cache, HybridCache) else cache
+
+
+def _layout(cache: Cache) -> tuple[int, ...]:
+    g = _kv(cache).geometry
+    layout = (g.n_kv_layers, g.n_kv_heads, g.head_dim, KV_BLOCK, int(g.kv_type))
+    if not isinstance(cache, HybridCache):
+        return (*layout, 0, 0, 0)
+    state = cache.slots.geometry
+    return (*layout, state.n_layers, state.width, state.n_past)
+
+
+def _header(cache: Cache, n_tokens: int, origin: Origin) -> bytes:
+    return _HEADER.pack(MAGIC, FORMAT, origin.numerics_version, origin.model_hash, *_layout(cache), n_tokens)
+
+
+def _border(n_tokens: int) -> int:
+    """The last border of blocks before the last token: a prompt is found no further."""
+    return max(n_tokens - 1, 0) // KV_BLOCK * KV_BLOCK
+
+
+def _first_product(cache: HybridCache, n_tokens: int) -> int:
+    """The position from which on products are kept, of a state that goes back to the border."""
+    return max(_border(n_tokens) - cache.slots.geometry.n_past, 0)
+
+
+def _state(cache: Cache, sequence: int) -> Iterator[memoryview[int]]:
+    """Writable products of the sequence's state."""
+    if isinstance(cache, HybridCache):
+        yield from cache.slots.pieces(cache.slot(sequence), _first_product(cache, cache.n_tokens(sequence)))
 
 
 def _content(cache: KvCache, sequence: int) -> Iterator[bytes | memoryview[int]]:
@@ -134,7 +167,7 @@ def _content(cache: KvCache, sequence: int) -> Iterator[bytes | memoryview[int]]
     tail.close()
 
 
-def _check_header(cache: KvCache, file: BinaryIO, path: str | os.PathLike[str], origin: Origin) -> int:
+def _check_header(cache: Cache, file: BinaryIO, path: str | os.PathLike[str], origin: Origin) -> int:
     """The number of tokens of a file that fits the cache and has the right size."""
     size = os.fstat(file.fileno()).st_size
     header = file.read(_HEADER.size)
@@ -151,24 +184,31 @@ def _check_header(cache: KvCache, file: BinaryIO, path: str | os.PathLike[str], 
         raise _refused(
             path, f"numerics version {numerics} computed it, this is {origin.numerics_version}: compute it again"
         )
-    g = cache.geometry
-    expected = [g.n_kv_layers, g.n_kv_heads, g.head_dim, KV_BLOCK, int(g.kv_type)]
+    expected = list(_layout(cache))
     if layout != expected:
-        raise _refused(path, f"its layout (layers, heads, head size, block, type) is {layout}, the cache's {expected}")
-    n_bytes = _HEADER.size + 4 * n_tokens + blocks_for(n_tokens) * g.bytes_per_block + HASH_BYTES
+        raise _refused(
+            path, f"its layout (layers, heads, head size, block, type, state) is {layout}, the cache's {expected}"
+        )
+    n_bytes = _HEADER.size + 4 * n_tokens + blocks_for(n_tokens) * _kv(cache).geometry.bytes_per_block + HASH_BYTES
+    if isinstance(cache, HybridCache):
+        state = cache.slots.geometry
+        n_bytes += 4 * state.n_layers * state.width * (n_tokens - _first_product(cache, n_tokens))
     if size != n_bytes:
         what = "cut off" if size < n_bytes else "too long"
         raise _refused(path, f"it is {what}: {size} bytes, {n_tokens} tokens take {n_bytes}")
     return int(n_tokens)
 
 
-def _read_content(cache: KvCache, sequence: int, file: BinaryIO, path: str | os.PathLike[str]) -> list[int]:
-    """Fills the sequence's blocks; the token ids."""
+def _read_content(cache: Cache, sequence: int, file: BinaryIO, path: str | os.PathLike[str]) -> list[int]:
+    """Fills the sequence's blocks and its state; the token ids."""
+    kv, n_tokens = _kv(cache), cache.n_tokens(sequence)
     file.seek(0)
     digest = blake2b(file.read(_HEADER.size), digest_size=HASH_BYTES)
-    raw = file.read(4 * cache.n_tokens(sequence))
+    raw = file.read(4 * n_tokens)
     digest.update(raw)
-    for piece in cache.storage.pieces(cache.blocks(sequence)):
+    if isinstance(cache, HybridCache):
+        cache.slots.place(cache.slot(sequence), n_tokens, _border(n_tokens))
+    for piece in (*kv.storage.pieces(kv.blocks(sequence)), *_state(cache, sequence)):
         n_read = file.readinto(piece)  # type: ignore[attr-defined]
         digest.update(piece[:n_read])
     if file.read(HASH_BYTES) != digest.digest():

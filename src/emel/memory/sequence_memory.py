@@ -20,8 +20,11 @@ class SequenceMemory(Protocol):
         """Blocks there are."""
 
     @property
-    def has_state(self) -> bool:
-        """Whether sequences have a recurrent state: a step should then end where `chunk_end` says."""
+    def reach(self) -> int:
+        """How many of its latest tokens a sequence can forget at any time; n_ctx: all of them.
+
+        One that cannot forget all is found again only from the borders of blocks that a step ended near (HybridCache).
+        """
 
     def can_open(self) -> bool:
         """Whether a row is free."""

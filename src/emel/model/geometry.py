@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from emel.gguf import Metadata, TensorInfo
+    from emel.graph.state_ops import StateGeometry
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,9 @@ class Geometry:
         return sum(n > 0 for n in self.n_kv_heads)
 
     @property
-    def state_bytes(self) -> int:
-        """Bytes of a sequence's recurrent state; 0: its keys and values are all it keeps."""
-        return 0
+    def state(self) -> StateGeometry | None:
+        """A sequence's recurrent state; None: its keys and values are all it keeps."""
+        return None
 
     @property
     def embedding_width(self) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from emel.graph.ops import Pairing
 from emel.graph.spec import MAX_TAPS
-from emel.graph.state_ops import aligned_state_width
+from emel.graph.state_ops import StateGeometry
 from emel.kernel.packing import Vector
 from emel.model.binding import read_vector
 from emel.model.decoder import Decoder
@@ -50,9 +50,10 @@ class Parameters(Geometry):
     n_taps: int  # tokens a convolution sees
 
     @property
-    def state_bytes(self) -> int:
-        """Bytes of a sequence's recurrent state: the last n_taps - 1 products of every convolution."""
-        return 4 * self.n_kv_heads.count(0) * aligned_state_width((self.n_taps - 1) * self.d_model)
+    def state(self) -> StateGeometry | None:
+        """The recurrent state: products of every convolution; None without one."""
+        n_layers = self.n_kv_heads.count(0)
+        return StateGeometry(n_layers, self.d_model, self.n_taps - 1) if n_layers else None
 
     def has_attention(self, layer: int) -> bool:
         """Whether a layer is attention; else it is a convolution."""

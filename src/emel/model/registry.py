@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from emel.gguf import GgufFile, Metadata, TensorInfo
     from emel.graph.ops import Graph, Heads
+    from emel.graph.state_ops import StateGeometry
     from emel.kernel.packing import Vector
     from emel.model.tensors import ExpectedTensor
 
@@ -51,8 +52,8 @@ class Parameters(Protocol):
         """Layers that keep keys and values."""
 
     @property
-    def state_bytes(self) -> int:
-        """Bytes of a sequence's recurrent state, a slot of emel.memory.recurrent; 0: there is none."""
+    def state(self) -> StateGeometry | None:
+        """A sequence's recurrent state, a slot of emel.memory.recurrent; None: there is none."""
 
     @property
     def embedding_width(self) -> int:

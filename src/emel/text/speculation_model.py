@@ -108,7 +108,11 @@ class ModelSpeculator:
         n_same = min(n, self._guesses_at)
         while n_same < n and known[n_same] == ids[n_same]:
             n_same += 1
-        memory.rollback(self._sequence, len(known) - n_same)
+        if memory.can_rollback(self._sequence, len(known) - n_same):
+            memory.rollback(self._sequence, len(known) - n_same)
+        else:  # a recurrent state forgets only so much
+            self.close()
+            return self._catch_up(ids)
         del known[n_same:]
         n_most = self._model.batch.capacity.max_tokens
         for begin in range(n_same, len(ids), n_most):

@@ -43,11 +43,11 @@ def drop_drafts(context: WaveContext, _event: Step) -> None:
 
 
 def _chances(generator: GeneratorContext, n_most: int) -> list[float]:
-    """Of the guesses that may be made: no more than tokens are wanted, or the context holds."""
+    """Of the guesses that may be made: no more than tokens are wanted, the context holds, or the memory forgets."""
     ids, speculator = generator.ids, generator.speculator
     assert speculator is not None
     speculator.follow(ids)
-    n = min(n_most, generator.memory.n_ctx - len(ids))
+    n = min(n_most, generator.memory.n_ctx - len(ids), generator.memory.reach - 1)
     if generator.max_tokens is not None:
         n = min(n, generator.max_tokens - generator.n_tokens - 1)
     return speculator.chances(n)

@@ -36,7 +36,7 @@ def plan_step(context: WaveContext, _event: Step) -> None:
         generator = lane.generator.context
         n_left = _n_left(generator)
         if n_left > 1:
-            n_left = _chunk(generator, min(n_left, n_budget - context.n_reading), has_state=context.memory.has_state)
+            n_left = _chunk(generator, min(n_left, n_budget - context.n_reading))
             context.n_reading += n_left
         generator.n_step, generator.draft = n_left, []
     context.step_lanes = [lane for lane in lanes if lane.generator.context.n_step]
@@ -160,13 +160,16 @@ def _n_left(generator: GeneratorContext) -> int:
     return len(generator.ids) - generator.n_computed
 
 
-def _chunk(generator: GeneratorContext, n: int, *, has_state: bool) -> int:
-    """At most n tokens; a recurrent state can be found again only at the border of a block, so it should stop there."""
-    border = (len(generator.ids) - 1) // KV_BLOCK * KV_BLOCK
+def _chunk(generator: GeneratorContext, n: int) -> int:
+    """At most n tokens. A memory that forgets little is found again at the last border of blocks before a step's end.
+
+    A prompt that ends at a border is never found to its end, so there the border before it gets a step's end.
+    """
     end = generator.n_computed + n
-    if has_state and generator.n_computed < border:
-        end = max(min(end, border) // KV_BLOCK * KV_BLOCK, generator.n_computed + min(n, 1))
-    return end - generator.n_computed
+    is_short = generator.memory.reach < generator.memory.n_ctx
+    if is_short and n > KV_BLOCK and end == len(generator.ids) and not end % KV_BLOCK:
+        return n - KV_BLOCK
+    return n
 
 
 def _count_draft(context: WaveContext, generator: GeneratorContext, n_drafted: int) -> None:

@@ -11,9 +11,7 @@ import pytest
 
 import emel
 from emel.errors import RequestError
-from model.every_model import EVERY_MODEL
 from model.tiny_llama import Geometry, write_tiny_llama
-from model.tiny_models import write_tiny_model
 from unit.engine.conftest import N_CTX, n_open
 
 if TYPE_CHECKING:
@@ -145,13 +143,6 @@ def test_session_longer_than_the_context_is_refused(model: emel.Model, tiny_path
         with pytest.raises(RequestError, match="it has 53 tokens; a sequence of at most 32 can be opened now"):
             small.load_session(tmp_path / "s")
         assert n_open(small) == 0
-
-
-def test_session_of_a_model_with_a_recurrent_state_is_not_saved(tmp_path: Path) -> None:
-    path = tmp_path / "lfm2.gguf"
-    write_tiny_model(path, EVERY_MODEL["lfm2"](), "Q8_0")
-    with emel.load(path, n_threads=1) as model, pytest.raises(RequestError, match="recurrent state cannot be saved"):
-        model.save_session(tmp_path / "s", IDS)
 
 
 def test_files_that_cannot_be_had_are_named(model: emel.Model, tmp_path: Path) -> None:

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 import emel
 from emel.errors import RequestError
 from emel.text.speculation import StepCosts
-from model.every_model import EVERY_MODEL
-from model.tiny_models import write_tiny_model
 from unit.engine.conftest import n_open
 
 if TYPE_CHECKING:
@@ -209,15 +207,6 @@ def test_no_guesses_are_made_where_none_are_wanted(tiny_path: Path) -> None:
         assert model.engine.wave.context.costs is None
         completion = model.generate_ids([70] * 20, temperature=0, max_tokens=30, speculate=True)
         assert completion.n_draft_tokens == model.wave.counters.n_drafts == 0
-
-
-def test_no_guesses_are_made_of_a_model_with_a_recurrent_state(tmp_path: Path) -> None:
-    path = tmp_path / "lfm2.gguf"
-    write_tiny_model(path, EVERY_MODEL["lfm2"](), "Q8_0")
-    with emel.load(path, n_threads=1) as model:
-        completion = model.generate_ids([70] * 20, temperature=0, max_tokens=30)
-        assert len(completion.token_ids) == 30
-        assert completion.n_draft_tokens == 0
 
 
 @pytest.mark.parametrize("speculation", ["lokup", "", True, 3, ["lookup"]])

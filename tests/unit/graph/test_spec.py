@@ -163,7 +163,7 @@ BROKEN: list[tuple[Callable[[ops.Graph], object], str, ops.Graph]] = [
         "keeps state layer 2 after 0 others",
         change(CONVOLVED, ShortConv, lambda o: replace(o, state_layer=2)),
     ),
-    (spec.keeps_a_state_for_each_layer, "keeps 128 values, a slot has 127", replace(CONVOLVED, state_width=127)),
+    (spec.keeps_a_state_for_each_layer, "keeps 1152 values, a slot has 127", replace(CONVOLVED, state_width=127)),
     (
         spec.keeps_a_state_for_each_layer,
         "has 17 taps",

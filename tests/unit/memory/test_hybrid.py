@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from emel.graph.state_ops import STATE_REACH, StateGeometry
 from emel.memory.errors import CacheError, CacheFullError
 from emel.memory.hybrid import HybridCache
 from emel.memory.recurrent import RecurrentSlots
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 A, B = [1] * 16, [2] * 16
+GEOMETRY = StateGeometry(n_layers=1, width=1, n_past=2)
 
 
 def make(n_slots: int = 4, max_sequences: int = 2, n_blocks: int = 8) -> HybridCache:
     kv = make_cache(n_ctx=64, max_sequences=max_sequences, n_blocks=n_blocks)
-    return HybridCache(kv, RecurrentSlots(n_slots, 4))
+    return HybridCache(kv, RecurrentSlots(n_slots, GEOMETRY))
 
 
 @pytest.fixture
@@ -32,8 +34,9 @@ def cache() -> Iterator[HybridCache]:
     cache.close()
 
 
-def state_of(tokens: list[int]) -> bytes:
-    return marks(tokens)[-1].to_bytes(4, "little") if tokens else bytes(4)
+def state_of(tokens: list[int], first: int) -> list[bytes]:
+    """Products from the token `first` on: the mark of each."""
+    return [mark.to_bytes(4, "little") for mark in marks(tokens)[first:]]
 
 
 def extend(cache: HybridCache, sequence: int, tokens: list[int], added: list[int]) -> list[int]:
@@ -41,16 +44,19 @@ def extend(cache: HybridCache, sequence: int, tokens: list[int], added: list[int
     assert cache.reserve_all([(sequence, len(added))]) == [len(tokens)]
     everything = [*tokens, *added]
     write(cache.kv, sequence, everything, len(tokens))
-    cache.slots.view(cache.slot(sequence))[:] = state_of(everything)
+    pieces = cache.slots.pieces(cache.slot(sequence), len(tokens))
+    for piece, product in zip(pieces, state_of(everything, len(tokens)), strict=True):
+        piece[:] = product
     return everything
 
 
 def agrees(cache: HybridCache, sequence: int, tokens: list[int]) -> bool:
     slot = cache.slot(sequence)
     n = len(tokens)
+    first = max(n - GEOMETRY.n_past, 0)
     return (
         cache.kv.n_tokens(sequence) == cache.slots.n_tokens(slot) == n
-        and bytes(cache.slots.view(slot)) == state_of(tokens)
+        and [bytes(piece) for piece in cache.slots.pieces(slot, first)] == state_of(tokens, first)
         and holds(cache.kv, sequence, tokens)
     )
 
@@ -60,8 +66,8 @@ def test_hybrid_reuses_a_prefix_up_to_its_last_checkpoint(cache: HybridCache) ->
     extend(cache, sequence, [], A)
     cache.publish(sequence, A)
     cache.checkpoint(sequence)
-    extend(cache, sequence, A, [*B, 5])
-    cache.publish(sequence, [*A, *B, 5])
+    extend(cache, sequence, A, [*B, *[5] * 17])
+    cache.publish(sequence, [*A, *B])  # too far back for a checkpoint
     assert (cache.kv.match([*A, *B, 5]), cache.match([*A, *B, 5])) == (32, 16)
     other, n_cached = cache.open_with_prefix([*A, *B, 5])
     assert (n_cached, agrees(cache, other, A)) == (16, True)
@@ -90,25 +96,44 @@ def test_hybrid_rolls_back_to_checkpoints_and_to_the_start(cache: HybridCache) -
     extend(cache, sequence, [], A)
     cache.publish(sequence, A)
     cache.checkpoint(sequence)
-    tokens = extend(cache, sequence, A, B[:7])
-    assert [cache.can_rollback(sequence, n) for n in (-1, 0, 6, 7, 8, 23, 30)] == [
-        False, True, False, True, False, True, True,
+    tokens = extend(cache, sequence, A, [*B, *B[:7]])
+    assert [cache.can_rollback(sequence, n) for n in (-1, 0, STATE_REACH, STATE_REACH + 1, 22, 23, 24, 39, 50)] == [
+        False, True, True, False, False, True, False, True, True,
     ]  # fmt: skip
-    with pytest.raises(CacheError, match="sequence 0 has no checkpoint at 17 tokens: fork it before"):
-        cache.rollback(sequence, 6)
+    with pytest.raises(CacheError, match="sequence 0 has no checkpoint at 17 tokens, which are out of reach"):
+        cache.rollback(sequence, 22)
     assert agrees(cache, sequence, tokens)
     cache.rollback(sequence, 0)
     assert agrees(cache, sequence, tokens)
-    cache.rollback(sequence, 7)
+    cache.rollback(sequence, 3)
+    tokens = tokens[:-3]
+    assert agrees(cache, sequence, tokens)
+    cache.rollback(sequence, 20)
     assert agrees(cache, sequence, A)
     extend(cache, sequence, A, [3])
     cache.rollback(sequence, 17)
     assert agrees(cache, sequence, [])
 
 
+def test_hybrid_keeps_the_state_of_a_border_that_the_sequence_is_past(cache: HybridCache) -> None:
+    """Also when the tokens behind it are guesses that go again."""
+    sequence = cache.open()
+    tokens = extend(cache, sequence, [], [*A, *B, 3, 4])
+    assert cache.publish(sequence, tokens[:16]) == 1
+    assert cache.match([*A, *B, 9]) == 0  # 18 tokens back
+    assert cache.publish(sequence, tokens) == 1
+    other, n_cached = cache.open_with_prefix([*A, *B, 9])
+    assert (n_cached, agrees(cache, other, [*A, *B])) == (32, True)
+    cache.close_sequence(other)
+    cache.rollback(sequence, 2)
+    tokens = extend(cache, sequence, [*A, *B], [9] * 15)
+    assert agrees(cache, sequence, tokens)
+    assert cache.can_rollback(sequence, 15)
+
+
 def test_hybrid_refuses_a_checkpoint_elsewhere(cache: HybridCache) -> None:
     sequence = cache.open()
-    for tokens in ([], A, [*A, 1]):
+    for tokens in ([], A, [*A, 1], [*A, *B]):
         cache.rollback(sequence, 64)
         extend(cache, sequence, [], tokens)
         assert not cache.can_checkpoint(sequence)
@@ -150,7 +175,7 @@ def test_hybrid_sequences_take_the_oldest_checkpoints_slot() -> None:
 
 
 def test_hybrid_needs_a_slot_for_each_sequence() -> None:
-    kv, slots = make_cache(max_sequences=3), RecurrentSlots(2, 4)
+    kv, slots = make_cache(max_sequences=3), RecurrentSlots(2, GEOMETRY)
     with pytest.raises(CacheError, match="2 recurrent states are too few for 3 sequences"):
         HybridCache(kv, slots)
     kv.close()
@@ -244,7 +269,7 @@ class Hybrids(RuleBasedStateMachine):
         self.cache.publish(sequence, self.tokens[sequence])
         if self.cache.can_checkpoint(sequence):
             self.cache.checkpoint(sequence)
-            assert self.cache.match([*self.tokens[sequence], 0]) == len(self.tokens[sequence])
+            assert self.cache.match([*self.tokens[sequence], 0]) == len(self.tokens[sequence]) // 16 * 16
 
     @precondition(lambda self: self.tokens and self.cache.can_open())
     @rule(data=st.data())
@@ -253,7 +278,7 @@ class Hybrids(RuleBasedStateMachine):
         self.tokens[self.cache.fork(parent)] = self.tokens[parent].copy()
 
     @precondition(lambda self: self.tokens)
-    @rule(data=st.data(), n=st.sampled_from([0, 1, 16, 17, 40, 64]))
+    @rule(data=st.data(), n=st.sampled_from([0, 1, 7, 16, 17, 40, 64]))
     def rollback(self, data: st.DataObject, n: int) -> None:
         sequence = data.draw(st.sampled_from(sorted(self.tokens)))
         if self.cache.can_rollback(sequence, n):

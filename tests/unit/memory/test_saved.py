@@ -112,7 +112,7 @@ def test_restoring_refuses_another_geometry(cache: KvCache, tmp_path: Path, n_la
     sequence, tokens = computed(cache, 20)
     save_sequence(cache, sequence, tokens, tmp_path / "s", ORIGIN)
     other = KvCache(n_kv_layers=n_layers, heads=heads, n_ctx=64)
-    with pytest.raises(SavedSequenceError, match=r"its layout .* is \[2, 2, 2, 16, 1\], the cache's \["):
+    with pytest.raises(SavedSequenceError, match=r"its layout .* is \[2, 2, 2, 16, 1, 0, 0, 0\], the cache's \["):
         restore_sequence(other, tmp_path / "s", ORIGIN)
     assert other.can_open()
     other.close()
@@ -124,7 +124,7 @@ def test_restoring_refuses_another_geometry(cache: KvCache, tmp_path: Path, n_la
         (b"", "it is no saved sequence"),
         (b"GGUF" + bytes(100), "it is no saved sequence"),
         (b"EMELSEQ\0" + bytes(8), "it is cut off: 16 bytes are not even a header"),
-        (b"EMELSEQ\0" + bytes([9]) + bytes(200), "it is of format 9, this version of EMEL reads format 1"),
+        (b"EMELSEQ\0" + bytes([9]) + bytes(200), "it is of format 9, this version of EMEL reads format 2"),
     ],
 )
 def test_restoring_refuses_other_files(cache: KvCache, tmp_path: Path, content: bytes, message: str) -> None:

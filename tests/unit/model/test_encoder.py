@@ -18,7 +18,7 @@ TYPES = info("token_types.weight", 2, 64)
 @pytest.mark.parametrize("architecture", ["bert", "nomic-bert", "gemma-embedding"])
 def test_encoders_say_how_wide_their_embeddings_are(tmp_path: Path, architecture: str) -> None:
     parameters = parameters_of(tmp_path, architecture)
-    assert (parameters.embedding_width, parameters.state_bytes, parameters.pooling) == (64, 0, Pooling.MEAN)
+    assert (parameters.embedding_width, parameters.state, parameters.pooling) == (64, None, Pooling.MEAN)
 
 
 @pytest.mark.parametrize(

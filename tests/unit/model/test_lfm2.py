@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from emel.graph.state_ops import StateGeometry
 from emel.model.errors import ModelError
 from unit.model.described import EXPERT_KEYS, parameters_of, shapes_of
 
@@ -17,7 +18,7 @@ HYBRID = {"attention.head_count_kv": [0, 2, 0], "shortconv.l_cache": 4}
 def test_layers_without_key_heads_are_convolutions_with_a_state(tmp_path: Path, architecture: str) -> None:
     parameters = parameters_of(tmp_path, architecture, **EXPERT_KEYS | HYBRID)
     assert (parameters.n_kv_layers, parameters.heads.n_kv_heads) == (1, 2)
-    assert parameters.state_bytes == 2 * 3 * 64 * 4  # two layers keep three products of 64 float32 values
+    assert parameters.state == StateGeometry(n_layers=2, width=64, n_past=3)
     shapes = shapes_of(architecture, parameters)
     assert shapes["blk.0.shortconv.conv.weight"] == (64, 4)
     assert shapes["blk.0.shortconv.in_proj.weight"] == (192, 64)
@@ -28,12 +29,14 @@ def test_layers_without_key_heads_are_convolutions_with_a_state(tmp_path: Path, 
 
 
 def test_a_model_of_attention_alone_has_no_state(tmp_path: Path) -> None:
-    assert parameters_of(tmp_path, "lfm2", **HYBRID | {"attention.head_count_kv": 1}).state_bytes == 0
+    assert parameters_of(tmp_path, "lfm2", **HYBRID | {"attention.head_count_kv": 1}).state is None
 
 
 def test_a_state_is_a_whole_number_of_cache_lines(tmp_path: Path) -> None:
     keys = HYBRID | {"embedding_length": 40, "attention.head_count": 1, "attention.head_count_kv": [0, 1, 0]}
-    assert parameters_of(tmp_path, "lfm2", **keys | {"rope.dimension_count": 40}).state_bytes == 2 * 128 * 4
+    state = parameters_of(tmp_path, "lfm2", **keys | {"rope.dimension_count": 40}).state
+    assert state is not None
+    assert (state.n_kept * 40, state.layer_bytes, state.n_bytes) == (760, 768 * 4, 2 * 768 * 4)
 
 
 def test_the_first_layers_of_lfm2moe_are_dense(tmp_path: Path) -> None:
