@@ -257,7 +257,7 @@ typedef struct emel_plan_desc {
   uint32_t state_width; /* float32 values of a slot in a layer */
   uint32_t n_slots;
   uint32_t output_width; /* floats in a row of a batch's logits; 0: n_vocab */
-  uint32_t kv_type; /* of the KV cache's numbers: EMEL_TYPE_F16 or EMEL_TYPE_Q8_0 */
+  uint32_t kv_type; /* of the KV cache's numbers: EMEL_TYPE_F16, EMEL_TYPE_F32 or EMEL_TYPE_Q8_0 */
   uint32_t max_sequence_blocks; /* blocks of the longest sequence, at most n_blocks */
   uint32_t activations; /* EMEL_ACTIVATIONS_* of all its quantised values */
 } emel_plan_desc;

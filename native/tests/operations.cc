@@ -425,6 +425,12 @@ void digest_operations(const emel::Kernels& kernels, emel_pool* pool) {
       {"q8", 70, 1, 16, 270, 2, false, 0, 0, 0, false, 0, EMEL_TYPE_Q8_0},
       {"q8_sinks_window_cap", 8, 2, 128, 300, 2, true, 128, 0, 5.0f, true, 0, EMEL_TYPE_Q8_0},
       {"q8_both_ways_40", 3, 3, 32, 0, 270, false, 40, 1, 0, false, 0, EMEL_TYPE_Q8_0},
+      {"f32", 9, 3, 64, 250, 30, false, 0, 0, 0, false, 0, EMEL_TYPE_F32},
+      {"f32", 9, 3, 64, 570, 1, false, 0, 0, 0, false, 0, EMEL_TYPE_F32},
+      {"f32", 6, 2, 40, 511, 3, false, 0, 0, 0, false, 0, EMEL_TYPE_F32},
+      {"f32", 70, 1, 16, 270, 2, false, 0, 0, 0, false, 0, EMEL_TYPE_F32},
+      {"f32_sinks_window_cap", 8, 2, 128, 300, 2, true, 128, 0, 5.0f, true, 0, EMEL_TYPE_F32},
+      {"f32_both_ways_40", 3, 3, 32, 0, 270, false, 40, 1, 0, false, 0, EMEL_TYPE_F32},
   };
   for (const AttentionCase& each : kAttention) digest_attention(kernels, pool, each);
 }

@@ -3,7 +3,7 @@
     with Runner(path) as runner:
         logits = runner.logits(ids)
 
-1. Logits are those of the slow float64 reference, within what the types of the weights allow.
+1. Logits are those of the slow float64 reference, within what the types of weights and cache allow.
 2. They are the same bits for any prefill chunk, number of threads, CPU route, and company in the batch.
 The graph is run directly: no session, no text.
 """
@@ -23,6 +23,7 @@ from emel.kernel.pool import LanePool
 from emel.memory.kv import KvCache
 from emel.memory.recurrent import RecurrentSlots
 from emel.model.loader import load_model
+from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from emel.graph.state_ops import StateGeometry
-    from emel.memory.storage import KvStorage
 
 MAX_TOKENS = 64
 MAX_SEQUENCES = 3
@@ -42,16 +42,28 @@ MAX_SEQUENCES = 3
 class Runner:
     """A model's weights, plan, cache and batch; a context manager."""
 
-    def __init__(self, path: Path, *, n_threads: int = 2, isa: str | None = None, n_ctx: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        n_threads: int = 2,
+        isa: str | None = None,
+        n_ctx: int | None = None,
+        kv_type: TensorType = TensorType.F16,
+    ) -> None:
         self.pool = LanePool(n_threads)
         self.model = load_model(path, self.pool, n_ctx=n_ctx)
         parameters = self.model.parameters
         self.cache = KvCache(
-            n_kv_layers=parameters.n_kv_layers, heads=parameters.heads, n_ctx=256, max_sequences=MAX_SEQUENCES
+            n_kv_layers=parameters.n_kv_layers,
+            heads=parameters.heads,
+            n_ctx=256,
+            max_sequences=MAX_SEQUENCES,
+            kv_type=kv_type,
         )
         state = None if parameters.state is None else self._open_states(parameters.state)
         n_slots = 0 if state is None else MAX_SEQUENCES
-        capacity = Capacity(MAX_TOKENS, MAX_TOKENS, MAX_SEQUENCES, self.cache.n_blocks, n_slots)
+        capacity = Capacity(MAX_TOKENS, MAX_TOKENS, MAX_SEQUENCES, self.cache.n_blocks, n_slots, kv_type=kv_type)
         self.batch = Batch(capacity, parameters.n_vocab, self.cache.binding, state)
         self.graph = ReservedGraph(
             self.model.build, self.model.weights, capacity, pool=self.pool, route=choose_route(isa).isa
@@ -82,16 +94,6 @@ class Runner:
         self.cache.close_sequence(sequence)
         return answer
 
-    def cached(self, ids: Sequence[int]) -> list[NDArray[np.float16]]:
-        """Keys, then values (n_tokens, heads, head_dim) of each layer that are in the cache behind these tokens."""
-        sequence = self.cache.open()
-        self.step([(sequence, ids)])
-        found: list[NDArray[np.float16]] = []
-        for layer, n_heads in enumerate(n for n in self.model.parameters.n_kv_heads if n):
-            found += read_layer(self.cache.storage, self.cache.blocks(sequence), layer, n_heads, len(ids))
-        self.cache.close_sequence(sequence)
-        return found
-
     def step(self, additions: Sequence[tuple[int, Sequence[int]]]) -> list[NDArray[np.float32]]:
         """One batch: tokens for some sequences; the logits (n_tokens, n_vocab) of each."""
         self.batch.clear()
@@ -109,21 +111,6 @@ class Runner:
     ) -> None:
         for opened in (self.graph, self.batch, self.cache, self.model, self.pool):
             opened.close()
-
-
-def read_layer(
-    storage: KvStorage, blocks: Sequence[int], layer: int, n_heads: int, n_tokens: int
-) -> tuple[NDArray[np.float16], NDArray[np.float16]]:
-    """Keys and values (n_tokens, heads, head_dim) that lie in a sequence's blocks."""
-    g = storage.geometry
-    pieces = [bytes(piece) for block in blocks for piece in storage.pieces([block], [layer])]
-    data = np.frombuffer(b"".join(pieces), np.uint8).reshape(len(blocks), g.n_kv_heads, g.head_bytes)[:, :n_heads]
-    keys = data[..., : g.head_dim * 32].copy().view(np.float16).reshape(len(blocks), n_heads, g.head_dim, 16)
-    values = data[..., g.values_at :].copy().view(np.float16).reshape(len(blocks), n_heads, 16, -1)[..., : g.head_dim]
-    # (blocks, heads, head_dim, slots) and (blocks, heads, slots, head_dim) -> (tokens, heads, head_dim)
-    k = keys.transpose(0, 3, 1, 2).reshape(-1, n_heads, g.head_dim)
-    v = values.transpose(0, 2, 1, 3).reshape(-1, n_heads, g.head_dim)
-    return k[:n_tokens], v[:n_tokens]
 
 
 def check_chunks(runner: Runner, ids: Sequence[int], logits: NDArray[np.float32]) -> None:

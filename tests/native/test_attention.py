@@ -146,7 +146,9 @@ def in_chunks(
 
 
 def cached(x: Array, kv_type: TensorType) -> NDArray[np.float64]:
-    """(n, heads, head_dim) as a cache keeps it: float16, or parts of 32 as int8 with a float16 scale."""
+    """(n, heads, head_dim) as a cache keeps it: float16, float32, or parts of 32 as int8 with a float16 scale."""
+    if kv_type is TensorType.F32:
+        return x.astype(np.float64)
     if kv_type is TensorType.F16:
         return x.astype(np.float16).astype(np.float64)
     head_dim = x.shape[-1]
@@ -199,6 +201,11 @@ GEOMETRIES = {
     "odd head of 7": Heads(2, 1, 7),
     "head of 512": Heads(1, 1, 512, scale=0.04),
     "more rows than a tile": Heads(70, 1, 16),
+    "float32": Heads(9, 3, 64, kv_type=TensorType.F32),
+    "float32 of 40": Heads(6, 2, 40, scale=0.3, kv_type=TensorType.F32),
+    "float32, odd head of 7": Heads(2, 1, 7, kv_type=TensorType.F32),
+    "float32, head of 512": Heads(1, 1, 512, scale=0.04, kv_type=TensorType.F32),
+    "float32, more rows than a tile": Heads(70, 1, 16, kv_type=TensorType.F32),
 }
 
 
@@ -213,7 +220,11 @@ def test_attention_is_near_float64(heads: Heads, n: int, routes: dict[str, int],
         assert np.array_equal(in_chunks(heads, sequence, [n], isa, lanes[3]), specification)
 
 
-@pytest.mark.parametrize("heads", [Heads(3, 1, 64), Heads(4, 2, 40, n_rot=40)], ids=["plain", "rotated"])
+@pytest.mark.parametrize(
+    "heads",
+    [Heads(3, 1, 64), Heads(4, 2, 40, n_rot=40), Heads(3, 1, 64, kv_type=TensorType.F32)],
+    ids=["plain", "rotated", "float32"],
+)
 def test_attention_over_several_chunks_is_the_same_however_it_is_fed(
     heads: Heads, routes: dict[str, int], lanes: dict[int, LanePool]
 ) -> None:
@@ -230,6 +241,14 @@ def test_attention_over_several_chunks_is_the_same_however_it_is_fed(
             assert np.array_equal(in_chunks(heads, sequence, chunks, best, pool), whole), chunks[:6]
     for isa in routes.values():
         assert np.array_equal(in_chunks(heads, sequence, [500, 17, 13], isa, lanes[3]), whole)
+
+
+def test_a_float32_cache_gives_back_what_it_was_given(routes: dict[str, int], lanes: dict[int, LanePool]) -> None:
+    """A query that sees one key alone gets its value, bit for bit."""
+    heads = Heads(2, 2, 40, window=1, kv_type=TensorType.F32)
+    sequence = random_sequence(heads, 33)
+    for isa in routes.values():
+        assert np.array_equal(in_chunks(heads, sequence, [20, 13], isa, lanes[3]), sequence.v)
 
 
 def test_attention_does_not_depend_on_the_size_of_the_cache(lanes: dict[int, LanePool]) -> None:

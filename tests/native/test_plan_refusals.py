@@ -190,7 +190,7 @@ DESCRIPTIONS: list[tuple[dict[str, int], int, str]] = [
     ({"n_kv_heads": 0}, INVALID, "KV cache of 8 blocks, 0 heads"),
     ({"head_dim": 0}, INVALID, "heads of 0"),
     ({"head_dim": 513}, INVALID, "heads of 513"),
-    ({"kv_type": 0}, UNSUPPORTED, "KV cache of type 0; there are 1 (F16) and 8 (Q8_0)"),
+    ({"kv_type": 3}, UNSUPPORTED, "KV cache of type 3; there are 1 (F16), 0 (F32) and 8 (Q8_0)"),
     ({"kv_type": 2}, UNSUPPORTED, "KV cache of type 2"),
     ({"max_sequence_blocks": 9}, INVALID, "sequences of up to 9 blocks in a KV cache of 8"),
     (

@@ -24,7 +24,7 @@ def embed(weights: Weights, token_ids: Sequence[int]) -> Array:
     for layer in range(int(weights.key("block_count"))):
         block = f"blk.{layer}."
         q, k, v = encoder.queries_keys_values(weights, block, x, head_dim)
-        a = encoder.attend(q, weights.stored(k), weights.stored(v), scale=head_dim**-0.5)
+        a = encoder.attend(q, k, v, scale=head_dim**-0.5)
         x = encoder.layer_norm(
             weights, block + "attn_output_norm", x + linear(weights, block + "attn_output", a), epsilon
         )

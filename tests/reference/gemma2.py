@@ -32,7 +32,6 @@ def forward(weights: Weights, token_ids: Sequence[int]) -> Array:
         h = norm(x, block + "attn_norm")
         q, k, v = (heads(linear(weights, f"{block}attn_{each}", h), s.head_dim) for each in "qkv")
         q, k = rotate(q, angle, halves=True), rotate(k, angle, halves=True)
-        k, v = weights.stored(k), weights.stored(v)
         a = decoder.attend(q, k, v, scale=s.head_dim**-0.5, window=0 if layer % 2 else window, cap=cap)
         x = x + norm(linear(weights, block + "attn_output", a), block + "post_attention_norm")
         h = norm(x, block + "ffn_norm")

@@ -36,7 +36,6 @@ def forward(weights: Weights, token_ids: Sequence[int]) -> Array:
         q, k, v = (heads(linear(weights, f"{block}attn_{each}", h), s.head_dim) for each in "qkv")
         q = rotate(norm(q, block + "attn_q_norm"), angle, halves=True)
         k = rotate(norm(k, block + "attn_k_norm"), angle, halves=True)
-        k, v = weights.stored(k), weights.stored(v)
         a = decoder.attend(q, k, v, scale=s.head_dim**-0.5, window=0 if is_full else window)
         x = x + norm(linear(weights, block + "attn_output", a), block + "post_attention_norm")
         h = norm(x, block + "ffn_norm")

@@ -33,9 +33,7 @@ def embed(weights: Weights, token_ids: Sequence[int]) -> Array:
         q, k, v = (heads(linear(weights, f"{block}attn_{each}", h), s.head_dim) for each in "qkv")
         q = rotate(norm(q, block + "attn_q_norm"), angle, halves=True)
         k = rotate(norm(k, block + "attn_k_norm"), angle, halves=True)
-        a = encoder.attend(
-            q, weights.stored(k), weights.stored(v), scale=s.head_dim**-0.5, reach=reach if slides else None
-        )
+        a = encoder.attend(q, k, v, scale=s.head_dim**-0.5, reach=reach if slides else None)
         x = x + norm(linear(weights, block + "attn_output", a), block + "post_attention_norm")
         h = norm(x, block + "ffn_norm")
         gated = decoder.gelu(linear(weights, block + "ffn_gate", h)) * linear(weights, block + "ffn_up", h)

@@ -28,7 +28,7 @@ def forward(weights: Weights, token_ids: Sequence[int]) -> Array:
         h = rms_norm(x, weights[block + "attn_norm.weight"], s.norm_epsilon)
         q, k, v = (heads(linear(weights, f"{block}attn_{each}", h), s.head_dim) for each in "qkv")
         q, k = rotate(q, angle, **turn), rotate(k, angle, **turn)
-        k, v, sinks = weights.stored(k), weights.stored(v), weights[block + "attn_sinks.weight"]
+        sinks = weights[block + "attn_sinks.weight"]
         a = attend_with_sinks(q, k, v, sinks, scale=s.head_dim**-0.5, window=0 if layer % 2 else window)
         x = x + linear(weights, block + "attn_output", a)
         h = rms_norm(x, weights[block + "post_attention_norm.weight"], s.norm_epsilon)

@@ -26,7 +26,7 @@ def forward(weights: Weights, token_ids: Sequence[int]) -> Array:
         q, k, v = (heads(linear(weights, f"{block}attn_{each}", h), s.head_dim) for each in "qkv")
         if weights.key("rope.scaling.finetuned", True):
             q, k = rotate(q, angle, halves=False), rotate(k, angle, halves=False)
-        a = decoder.attend(q, weights.stored(k), weights.stored(v), scale=scale)
+        a = decoder.attend(q, k, v, scale=scale)
         x = x + residual * linear(weights, block + "attn_output", a)
         h = rms_norm(x, weights[block + "ffn_norm.weight"], s.norm_epsilon)
         gated = decoder.silu(linear(weights, block + "ffn_gate", h)) * linear(weights, block + "ffn_up", h)

@@ -25,7 +25,7 @@ def forward(weights: Weights, token_ids: Sequence[int]) -> Array:
         h = rms_norm(x, weights[block + "attn_norm.weight"], s.norm_epsilon)
         q, k, v = (heads(linear(weights, f"{block}attn_{each}", h), s.head_dim) for each in "qkv")
         q, k = rotate(q, angle, halves=False), rotate(k, angle, halves=False)
-        a = decoder.attend(q, weights.stored(k), weights.stored(v), scale=scale)
+        a = decoder.attend(q, k, v, scale=scale)
         x = x + residual * linear(weights, block + "attn_output", a)
         h = rms_norm(x, weights[block + "ffn_norm.weight"], s.norm_epsilon)
         total = experts.mixture(weights, block, h, weigh=experts.summing_to_one)

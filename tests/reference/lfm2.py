@@ -39,7 +39,7 @@ def mix_tokens(weights: Weights, s: Sizes, layer: int, x: Array, angle: Array) -
     q, k, v = (heads(linear(weights, f"{block}attn_{each}", h), s.head_dim) for each in "qkv")
     q = rotate(rms_norm(q, weights[block + "attn_q_norm.weight"], s.norm_epsilon), angle, halves=True)
     k = rotate(rms_norm(k, weights[block + "attn_k_norm.weight"], s.norm_epsilon), angle, halves=True)
-    a = decoder.attend(q, weights.stored(k), weights.stored(v), scale=s.head_dim**-0.5)
+    a = decoder.attend(q, k, v, scale=s.head_dim**-0.5)
     return x + linear(weights, block + "attn_output", a)
 
 

@@ -70,7 +70,6 @@ def attention(weights: Weights, block: str, x: Array, angle: Array) -> Array:
     q, k, v = (heads(linear(weights, f"{block}attn_{each}", x), sizes.head_dim) for each in "qkv")
     q, k = rotate(q, angle, halves=False), rotate(k, angle, halves=False)
     window = int(weights.key("attention.sliding_window", 0))
-    k, v = weights.stored(k), weights.stored(v)
     out = decoder.attend(q, k, v, scale=sizes.head_dim**-0.5, window=window)
     return linear(weights, block + "attn_output", out)
 

@@ -34,7 +34,7 @@ def forward(weights: Weights, token_ids: Sequence[int]) -> Array:
         q, k = heads(norm(q, block + "attn_q_norm"), s.head_dim), heads(norm(k, block + "attn_k_norm"), s.head_dim)
         q = rotate(q, angle, halves=True, magnitude=magnitude)
         k = rotate(k, angle, halves=True, magnitude=magnitude)
-        k, v = weights.stored(k), weights.stored(heads(v, s.head_dim))
+        v = heads(v, s.head_dim)
         a = decoder.attend(q, k, v, scale=s.head_dim**-0.5, window=window if slides else 0)
         x = x + norm(linear(weights, block + "attn_output", a), block + "post_attention_norm")
         gated = decoder.silu(linear(weights, block + "ffn_gate", x)) * linear(weights, block + "ffn_up", x)

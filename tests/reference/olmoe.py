@@ -29,7 +29,7 @@ def forward(weights: Weights, token_ids: Sequence[int]) -> Array:
         q, k, v = (linear(weights, f"{block}attn_{each}", h) for each in "qkv")
         q, k = heads(norm(q, block + "attn_q_norm"), s.head_dim), heads(norm(k, block + "attn_k_norm"), s.head_dim)
         q, k = rotate(q, angle, halves=True), rotate(k, angle, halves=True)
-        a = decoder.attend(q, weights.stored(k), weights.stored(heads(v, s.head_dim)), scale=s.head_dim**-0.5)
+        a = decoder.attend(q, k, heads(v, s.head_dim), scale=s.head_dim**-0.5)
         x = x + linear(weights, block + "attn_output", a)
         x = x + experts.mixture(weights, block, norm(x, block + "ffn_norm"))
     return decoder.logits(weights, norm(x, "output_norm"))

@@ -32,7 +32,6 @@ def forward(weights: Weights, token_ids: Sequence[int], n_ctx: int | None = None
         q, k, v = (heads(part, s.head_dim) for part in joined)
         q = rotate(q, angle, halves=True, magnitude=magnitude)
         k = rotate(k, angle, halves=True, magnitude=magnitude)
-        k, v = weights.stored(k), weights.stored(v)
         a = decoder.attend(q, k, v, scale=s.head_dim**-0.5, window=window)
         x = x + linear(weights, block + "attn_output", a)
         h = rms_norm(x, weights[block + "ffn_norm.weight"], s.norm_epsilon)

@@ -24,7 +24,7 @@ def forward(weights: Weights, token_ids: Sequence[int]) -> Array:
         h = rms_norm(x, weights[block + "attn_norm.weight"], s.norm_epsilon)
         q, k, v = (heads(linear(weights, f"{block}attn_{each}", h), s.head_dim) for each in "qkv")
         q, k = rotate(q, angle, halves=True), rotate(k, angle, halves=True)
-        a = decoder.attend(q, weights.stored(k), weights.stored(v), scale=s.head_dim**-0.5)
+        a = decoder.attend(q, k, v, scale=s.head_dim**-0.5)
         x = x + linear(weights, block + "attn_output", a)
         h = rms_norm(x, weights[block + "ffn_norm.weight"], s.norm_epsilon)
         gate = experts.sigmoid(h @ weights[block + "ffn_gate_inp_shexp.weight"].reshape(-1, 1))

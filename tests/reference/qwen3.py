@@ -25,7 +25,7 @@ def forward(weights: Weights, token_ids: Sequence[int]) -> Array:
         q, k, v = (heads(linear(weights, f"{block}attn_{each}", h), s.head_dim) for each in "qkv")
         q = rotate(rms_norm(q, weights[block + "attn_q_norm.weight"], s.norm_epsilon), angle, halves=True)
         k = rotate(rms_norm(k, weights[block + "attn_k_norm.weight"], s.norm_epsilon), angle, halves=True)
-        a = decoder.attend(q, weights.stored(k), weights.stored(v), scale=s.head_dim**-0.5)
+        a = decoder.attend(q, k, v, scale=s.head_dim**-0.5)
         x = x + linear(weights, block + "attn_output", a)
         h = rms_norm(x, weights[block + "ffn_norm.weight"], s.norm_epsilon)
         gated = decoder.silu(linear(weights, block + "ffn_gate", h)) * linear(weights, block + "ffn_up", h)

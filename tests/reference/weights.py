@@ -9,7 +9,6 @@ import numpy as np
 from gguf.quants import dequantize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from os import PathLike
 
     from numpy.typing import NDArray
@@ -57,31 +56,3 @@ class Weights:
     def optional(self, name: str) -> NDArray[np.float64] | float:
         """The vector of this name, or 0.0: what a bias that is not there adds."""
         return self[name] if self.has(name) else 0.0
-
-    def stored(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What a cache gives back of keys or values x: here x itself."""
-        return x
-
-
-class CachedWeights(Weights):
-    """The same, but `stored` gives what an engine's KV cache holds, once it is sure that it is x rounded to float16.
-
-    An engine computes x in float32, so near the middle between two float16 values it may round the other way than
-    float64 would; that is no error of its own, and must not hide those that are. `cached`: (n_tokens, heads, head_dim)
-    keys, then values, of each layer.
-    """
-
-    def __init__(self, path: str | PathLike[str], cached: Iterable[NDArray[np.float16]]) -> None:
-        super().__init__(path)
-        self._cached = iter(cached)
-
-    def stored(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What the engine holds of x; AssertionError unless it is a rounding of x, or of a number very near."""
-        held = next(self._cached).astype(np.float64)
-        largest = np.abs(x).max(axis=(-1, -2), keepdims=True)
-        allowed = np.abs(x) * 2.0**-11 + 2.0**-25 + 1e-5 * largest
-        assert held.shape == x.shape, f"the cache holds {held.shape}, the reference {x.shape}"
-        assert (np.abs(held - x) <= allowed).all(), (
-            f"the cache is {np.abs(held - x).max()} off, at most {largest.max()}"
-        )
-        return held

@@ -98,12 +98,16 @@ EMEL_INLINE Range attend_chunk_of_token(const AttentionArgs& a, const TileSight&
   return {0, a.n_heads};
 }
 
-EMEL_INLINE Range attend(const AttentionArgs& a, const TileSight& s, const Tile& tile, size_t chunk) {
+template <class Block>
+EMEL_INLINE Range attend_blocks(const AttentionArgs& a, const TileSight& s, const Tile& tile, size_t chunk) {
   const bool is_token = a.n_tokens == 1 && a.n_heads <= kScoreRows;
-  if (a.kv_type == EMEL_TYPE_Q8_0) {
-    return is_token ? attend_chunk_of_token<Q8Block>(a, s, tile, chunk) : attend_chunk<Q8Block>(a, s, tile, chunk);
-  }
-  return is_token ? attend_chunk_of_token<F16Block>(a, s, tile, chunk) : attend_chunk<F16Block>(a, s, tile, chunk);
+  return is_token ? attend_chunk_of_token<Block>(a, s, tile, chunk) : attend_chunk<Block>(a, s, tile, chunk);
+}
+
+EMEL_INLINE Range attend(const AttentionArgs& a, const TileSight& s, const Tile& tile, size_t chunk) {
+  if (a.kv_type == EMEL_TYPE_Q8_0) return attend_blocks<Q8Block>(a, s, tile, chunk);
+  if (a.kv_type == EMEL_TYPE_F32) return attend_blocks<FloatBlock<float>>(a, s, tile, chunk);
+  return attend_blocks<FloatBlock<uint16_t>>(a, s, tile, chunk);
 }
 
 void attention(const AttentionArgs& a) {

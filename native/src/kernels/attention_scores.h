@@ -1,4 +1,4 @@
-// Scores of a tile of queries with blocks of keys: one lane is one key. Keys of float16: the head's dimensions ascend.
+// Scores of a tile of queries with blocks of keys: one lane is one key. Keys without scales: the head's dimensions ascend.
 // Keys of Q8_0 are rows of a packed matrix, so their scores are its product with the queries as quantised activations.
 #pragma once
 
@@ -42,28 +42,29 @@ constexpr int score_blocks(int n_rows) {
 }
 
 // All rows of one token, R or fewer.
-template <int R>
-EMEL_INLINE void score_token_rows(const Tile& tile, size_t n_rows, const F16Block* blocks, size_t n_blocks,
+template <int R, class Number>
+EMEL_INLINE void score_token_rows(const Tile& tile, size_t n_rows, const FloatBlock<Number>* blocks, size_t n_blocks,
                                   size_t head_dim, float scale, float* scores) {
+  using Block = FloatBlock<Number>;
   if constexpr (R > 1) {
     if (n_rows < R) return score_token_rows<R - 1>(tile, n_rows, blocks, n_blocks, head_dim, scale, scores);
   }
   constexpr int B = score_blocks(R);
   size_t b = 0;
   for (; b + B <= n_blocks; b += B) {
-    score_rows<F16Block, R, B>(tile.queries, tile.padded, blocks + b, head_dim, scale, scores + b * EMEL_KV_BLOCK);
+    score_rows<Block, R, B>(tile.queries, tile.padded, blocks + b, head_dim, scale, scores + b * EMEL_KV_BLOCK);
   }
   for (; b < n_blocks; ++b) {
-    score_rows<F16Block, R, 1>(tile.queries, tile.padded, blocks + b, head_dim, scale, scores + b * EMEL_KV_BLOCK);
+    score_rows<Block, R, 1>(tile.queries, tile.padded, blocks + b, head_dim, scale, scores + b * EMEL_KV_BLOCK);
   }
 }
 
 // Scores of rows [rows.begin, rows.end) with one block. The last rows are done together with some before them once more
 // rather than fewer at a time; what lies behind the tile's rows is empty.
-EMEL_INLINE void score_block(const AttentionArgs& a, const Tile& tile, const F16Block& block, Range rows,
+template <class Number>
+EMEL_INLINE void score_block(const AttentionArgs& a, const Tile& tile, const FloatBlock<Number>& block, Range rows,
                              float* scores) {
-  widen_keys(block, a.head_dim, tile.wide);
-  const WideBlock wide{tile.wide};
+  const WideBlock wide = widen_keys(block, a.head_dim, tile.wide);
   const size_t n_rows = a.n_tokens * a.n_heads;
   const size_t last = n_rows > kScoreRows ? n_rows - kScoreRows : 0;
   for (size_t row = rows.begin; row < rows.end; row += kScoreRows) {
@@ -95,7 +96,8 @@ EMEL_INLINE void score_block(const AttentionArgs& a, const Tile& tile, const Q8B
 }
 
 // Scores of all heads of one token, at most kScoreRows, with n_blocks blocks.
-EMEL_INLINE void score_token(const AttentionArgs& a, const Tile& tile, const F16Block* blocks, size_t n_blocks,
+template <class Number>
+EMEL_INLINE void score_token(const AttentionArgs& a, const Tile& tile, const FloatBlock<Number>* blocks, size_t n_blocks,
                              float* scores) {
   score_token_rows<kScoreRows>(tile, a.n_heads, blocks, n_blocks, a.head_dim, a.scale, scores);
 }

@@ -1,4 +1,4 @@
-// The blocks of the KV cache in either format: how a number becomes a float32, and how keys and values get there.
+// The blocks of the KV cache in each format: how a number becomes a float32, and how keys and values get there.
 //
 // A Q8_0 number is q * d, exact in float32: d is float16, |q| <= 127. d = amax / 127 of up to 32 numbers of one head of
 // one token, rounded to float16; q = x / d, rounded half to even.
@@ -7,19 +7,26 @@
 namespace emel {
 namespace {
 
-struct F16Block {
-  const uint16_t* keys;  // (head_dim, 16)
-  const uint16_t* values;  // (16, padded)
+EMEL_INLINE F32 load_numbers(const uint16_t* at) { return f_load_f16(at); }
+EMEL_INLINE F32 load_numbers(const float* at) { return f_load(at); }
+EMEL_INLINE void store_numbers(uint16_t* at, F32 x) { f_store_f16(at, x); }
+EMEL_INLINE void store_numbers(float* at, F32 x) { f_store(at, x); }
+
+// Numbers without scales: float16 as uint16_t, or float.
+template <class Number>
+struct FloatBlock {
+  const Number* keys;  // (head_dim, 16)
+  const Number* values;  // (16, padded)
   size_t padded;
-  EMEL_INLINE_MEMBER F16Block(const KvLayout& kv, const uint8_t* head)
-      : keys(reinterpret_cast<const uint16_t*>(head)),
-        values(reinterpret_cast<const uint16_t*>(head + kv.values_at)),
+  EMEL_INLINE_MEMBER FloatBlock(const KvLayout& kv, const uint8_t* head)
+      : keys(reinterpret_cast<const Number*>(head)),
+        values(reinterpret_cast<const Number*>(head + kv.values_at)),
         padded(kv.padded_head_dim) {}
-  EMEL_INLINE_MEMBER F32 key(size_t d) const { return f_load_f16(keys + d * EMEL_KV_BLOCK); }
+  EMEL_INLINE_MEMBER F32 key(size_t d) const { return load_numbers(keys + d * EMEL_KV_BLOCK); }
   // Scales of values [d, d + n) of each token, for value().
   EMEL_INLINE_MEMBER void open_values(size_t, size_t, float*) const {}
   EMEL_INLINE_MEMBER F32 value(size_t token, size_t d, const float*) const {
-    return f_load_f16(values + token * padded + d);
+    return load_numbers(values + token * padded + d);
   }
 };
 
@@ -43,15 +50,18 @@ struct Q8Block {
   }
 };
 
-// Keys of a float16 block widened to float32.
+// Keys of a block widened to float32.
 struct WideBlock {
   const float* keys;  // (head_dim, 16)
   EMEL_INLINE_MEMBER F32 key(size_t d) const { return f_load(keys + d * EMEL_KV_BLOCK); }
 };
 
-EMEL_INLINE void widen_keys(const F16Block& block, size_t head_dim, float* to) {
+EMEL_INLINE WideBlock widen_keys(const FloatBlock<uint16_t>& block, size_t head_dim, float* to) {
   for (size_t d = 0; d < head_dim; ++d) f_store(to + d * EMEL_KV_BLOCK, block.key(d));
+  return {to};
 }
+
+EMEL_INLINE WideBlock widen_keys(const FloatBlock<float>& block, size_t, float*) { return {block.keys}; }
 
 // To (16, padded).
 template <class Block>
@@ -65,16 +75,17 @@ EMEL_INLINE void widen_values(const Block& block, float* to) {
   }
 }
 
-// One head of one token into slot `slot` of a float16 block.
-EMEL_INLINE void store_f16(const KvLayout& kv, uint8_t* head, size_t slot, const float* k, const float* v, size_t n) {
-  uint16_t* keys = reinterpret_cast<uint16_t*>(head);
-  uint16_t* values = reinterpret_cast<uint16_t*>(head + kv.values_at) + slot * kv.padded_head_dim;
+// One head of one token into slot `slot` of a block without scales.
+template <class Number>
+EMEL_INLINE void store_floats(const KvLayout& kv, uint8_t* head, size_t slot, const float* k, const float* v, size_t n) {
+  Number* keys = reinterpret_cast<Number*>(head);
+  Number* values = reinterpret_cast<Number*>(head + kv.values_at) + slot * kv.padded_head_dim;
   for (size_t d = 0; d < n; d += 16) {
     const int left = lanes_left(d, n);
-    uint16_t key[16];
-    f_store_f16(key, load_left(k + d, left));
+    Number key[16];
+    store_numbers(key, load_left(k + d, left));
     for (int i = 0; i < left; ++i) keys[(d + static_cast<size_t>(i)) * EMEL_KV_BLOCK + slot] = key[i];
-    f_store_f16(values + d, load_left(v + d, left));
+    store_numbers(values + d, load_left(v + d, left));
   }
 }
 

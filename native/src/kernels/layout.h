@@ -40,10 +40,15 @@ constexpr size_t group_bytes(uint32_t type, size_t cols) {
 
 constexpr size_t kKvPart = kBlock;  // numbers of a head that share a scale in a Q8_0 cache
 
-constexpr bool is_kv_type(uint32_t type) { return type == EMEL_TYPE_F16 || type == EMEL_TYPE_Q8_0; }
+constexpr bool is_kv_type(uint32_t type) {
+  return type == EMEL_TYPE_F16 || type == EMEL_TYPE_F32 || type == EMEL_TYPE_Q8_0;
+}
+
+// Bytes of a number of a KV cache, without its scale.
+constexpr size_t kv_number_bytes(uint32_t type) { return type == EMEL_TYPE_Q8_0 ? 1 : type == EMEL_TYPE_F32 ? 4 : 2; }
 
 // A KV block of one layer holds per kv head the keys of 16 tokens, then their values.
-// F16: keys (head_dim, 16), values (16, padded head_dim), float16.
+// F16 and F32: keys (head_dim, 16), values (16, padded head_dim), float16 or float32.
 // Q8_0: keys as a row group of a packed Q8_0 matrix, a key being a row; float16 scales of the values (parts of 32
 // numbers, 16), then the values (16, padded head_dim), int8.
 struct KvLayout {
@@ -55,9 +60,9 @@ struct KvLayout {
   constexpr KvLayout(uint32_t kv_type, size_t n_kv_heads, size_t head_dim)
       : padded_head_dim(round_up(head_dim, 16)),
         values_at(kv_type == EMEL_TYPE_Q8_0 ? BlockLayout(EMEL_TYPE_Q8_0).group_bytes(n_parts(head_dim))
-                                            : round_up(head_dim * EMEL_KV_BLOCK * 2, kCacheLine)),
+                                            : round_up(head_dim * EMEL_KV_BLOCK * kv_number_bytes(kv_type), kCacheLine)),
         scale_bytes(kv_type == EMEL_TYPE_Q8_0 ? round_up(n_parts(head_dim) * EMEL_KV_BLOCK * 2, kCacheLine) : 0),
-        head_bytes(values_at + scale_bytes + padded_head_dim * EMEL_KV_BLOCK * (kv_type == EMEL_TYPE_Q8_0 ? 1 : 2)),
+        head_bytes(values_at + scale_bytes + padded_head_dim * EMEL_KV_BLOCK * kv_number_bytes(kv_type)),
         block_bytes(head_bytes * n_kv_heads) {}
   static constexpr size_t n_parts(size_t head_dim) { return (head_dim + kKvPart - 1) / kKvPart; }
 };

@@ -63,8 +63,10 @@ void rope_store(const RopeArgs& a) {
       const float* value = v + head * a.head_dim;
       if (a.kv_type == EMEL_TYPE_Q8_0) {
         store_q8(kv, at, slot, key, value, a.head_dim);
+      } else if (a.kv_type == EMEL_TYPE_F32) {
+        store_floats<float>(kv, at, slot, key, value, a.head_dim);
       } else {
-        store_f16(kv, at, slot, key, value, a.head_dim);
+        store_floats<uint16_t>(kv, at, slot, key, value, a.head_dim);
       }
     }
   }

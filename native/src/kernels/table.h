@@ -98,7 +98,7 @@ struct RopeArgs {
   const float* k_norm;
   float epsilon;
   size_t block_bytes;  // of the cache, which may have more heads than this layer
-  uint32_t kv_type;  // EMEL_TYPE_F16 or EMEL_TYPE_Q8_0
+  uint32_t kv_type;  // EMEL_TYPE_F16, EMEL_TYPE_F32 or EMEL_TYPE_Q8_0
 };
 
 constexpr size_t kMostExperts = 1024;
@@ -176,7 +176,7 @@ struct AttentionArgs {
   size_t n_keys;  // of the sequence, stored
   float cap;  // scores become cap * tanh(score / cap); 0: they stay
   const float* sinks;  // (n_heads of the model,) nullptr: none
-  uint32_t kv_type;  // EMEL_TYPE_F16 or EMEL_TYPE_Q8_0
+  uint32_t kv_type;  // EMEL_TYPE_F16, EMEL_TYPE_F32 or EMEL_TYPE_Q8_0
 };
 
 constexpr size_t kAttentionRows = 64;

@@ -433,8 +433,8 @@ emel_status check_cache(const emel_plan_desc& d) {
                 d.n_kv_heads, d.head_dim, kMaxHeadDim);
   }
   if (!is_kv_type(d.kv_type)) {
-    return fail(EMEL_UNSUPPORTED, "plan: KV cache of type %u; there are %d (F16) and %d (Q8_0)", d.kv_type,
-                EMEL_TYPE_F16, EMEL_TYPE_Q8_0);
+    return fail(EMEL_UNSUPPORTED, "plan: KV cache of type %u; there are %d (F16), %d (F32) and %d (Q8_0)", d.kv_type,
+                EMEL_TYPE_F16, EMEL_TYPE_F32, EMEL_TYPE_Q8_0);
   }
   if (d.max_sequence_blocks == 0 || d.max_sequence_blocks > d.n_blocks) {
     return fail(EMEL_INVALID_ARGUMENT, "plan: sequences of up to %u blocks in a KV cache of %u", d.max_sequence_blocks,

@@ -114,9 +114,9 @@ def add_session(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--isa", metavar="NAME", help="kernels to use; every choice gives the same bits")
     group.add_argument(
         "--kv-type",
-        choices=("f16", "q8_0"),
+        choices=("f16", "f32", "q8_0"),
         metavar="TYPE",
-        help="numbers of keys and values: f16 (default), or q8_0 for half the memory, less exact",
+        help="numbers of keys and values: f16 (default), f32 (twice the memory, not rounded), q8_0 (half, less exact)",
     )
     group.add_argument(
         "--activations",

@@ -79,7 +79,8 @@ def checked_kv_type(name: object) -> TensorType:
         return KV_TYPES[0]
     if isinstance(name, str) and name.lower() in types:
         return types[name.lower()]
-    raise RequestError(f"kv_type is {_shown(name)}: it must be {' or '.join(map(repr, types))}")
+    *others, last = map(repr, types)
+    raise RequestError(f"kv_type is {_shown(name)}: it must be {', '.join(others)} or {last}")
 
 
 def checked_speculation(name: object) -> str | None:

@@ -20,6 +20,7 @@ from emel.graph.capacity import Capacity
 from emel.graph.reservation import ReservedGraph
 from emel.kernel.buffers import address_of, int32_array
 from emel.kernel.numerics import DEFAULT_ACTIVATIONS, Activations
+from emel.kernel.sizes import KV_TYPES
 from emel.memory.sequences import blocks_for
 from emel.memory.storage import KvGeometry, KvStorage
 from emel.model.encoder import EncoderGeometry, Pooling
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from emel.engine.session import Session
     from emel.kernel.pool import LanePool
     from emel.model.loader import LoadedModel
+    from emel.tensor.types import TensorType
 
 MAX_TEXTS = 64
 """Texts of a batch."""
@@ -41,10 +43,7 @@ LEAST_TOKENS = 512
 
 
 class Embedder:
-    """Computes embeddings of texts of up to `n_ctx` tokens. One thread at a time; model and pool must outlive it.
-
-    `storage` holds the keys and values of the last batch, its texts' blocks one after the other.
-    """
+    """Computes embeddings of texts of up to `n_ctx` tokens. One thread at a time; model and pool must outlive it."""
 
     def __init__(
         self,
@@ -54,6 +53,7 @@ class Embedder:
         *,
         pooling: Pooling,
         n_ctx: int,
+        kv_type: TensorType = KV_TYPES[0],
         activations: Activations = DEFAULT_ACTIVATIONS,
     ) -> None:
         parameters = model.parameters
@@ -65,11 +65,12 @@ class Embedder:
         max_tokens = max(n_ctx, LEAST_TOKENS)
         n_blocks = blocks_for(max_tokens) + MAX_TEXTS  # the last block of each text may be almost empty
         self._table = int32_array(MAX_TEXTS * self._stride)
-        self.storage = KvStorage(KvGeometry(parameters.n_kv_layers, heads.n_kv_heads, heads.head_dim), n_blocks)
+        geometry = KvGeometry(parameters.n_kv_layers, heads.n_kv_heads, heads.head_dim, kv_type)
+        self._storage = KvStorage(geometry, n_blocks)
         binding = KvBinding(
-            self.storage.address, self.storage.n_bytes, address_of(self._table), MAX_TEXTS, self._stride
+            self._storage.address, self._storage.n_bytes, address_of(self._table), MAX_TEXTS, self._stride, kv_type
         )
-        capacity = Capacity(max_tokens, MAX_TEXTS, MAX_TEXTS, n_blocks, activations=activations)
+        capacity = Capacity(max_tokens, MAX_TEXTS, MAX_TEXTS, n_blocks, kv_type=kv_type, activations=activations)
         self._batch = Batch(capacity, self._width, binding)
         description = model.description
         build = partial(description.architecture.build, replace(parameters, pooling=pooling), description.tensors)
@@ -117,7 +118,7 @@ class Embedder:
         """Gives plan and memory back; harmless when repeated."""
         self._graph.close()
         self._batch.close()
-        self.storage.close()
+        self._storage.close()
 
 
 def checked_texts(texts: object, session: Session) -> list[list[int]]:
@@ -206,6 +207,7 @@ class Embedders:
                 session.route.isa,
                 pooling=pooling,
                 n_ctx=session.n_ctx,
+                kv_type=session.batch.kv.kv_type,
                 activations=session.activations,
             )
         return self._by_pooling[pooling]

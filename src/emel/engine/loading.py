@@ -131,12 +131,13 @@ def load(
     n_ctx: tokens of context (None: up to 4096, 0: all the model has); n_threads: None chooses by the CPUs this process
     may use; isa: a CPU route by name (None: the best; all give the same bits); n_lanes: requests computed at a time, up
     to 256; prefix_bytes: what prefixes of earlier requests may occupy (None: the memory that is free); overrides:
-    metadata by key, in place of or besides the file's; kv_type: what keys and values are kept as, "f16" (None) or
-    "q8_0": half the memory, less exact; memory: what all of it may take, such as "2GiB" or "50%" of what is available
-    (None: as much as it needs): weights that do not fit are streamed from the file; activations: what values become
-    before they meet a matrix, "int16" (None) or "int8", which reads prompts up to twice as fast, at the accuracy of
-    other engines and with other bits (docs/decisions/0001-two-planes.md); speculation: "lookup" computes guesses
-    of what comes next along with what has come, where that is faster, and changes no bit (None: never);
+    metadata by key, in place of or besides the file's; kv_type: what keys and values are kept as, "f16" (None), "f32":
+    twice the memory, not rounded, or "q8_0": half the memory, less exact; memory: what all of it may take, such as
+    "2GiB" or "50%" of what is available (None: as much as it needs): weights that do not fit are streamed from the
+    file; activations: what values become before they meet a matrix, "int16" (None) or "int8", which reads prompts up
+    to twice as fast, at the accuracy of other engines and with other bits (docs/decisions/0001-two-planes.md);
+    speculation: "lookup" computes guesses of what comes next along with what has come, where that is faster, and
+    changes no bit (None: never);
     draft: a smaller model of the same vocabulary that guesses in its place, outside of any memory budget; lora:
     adapters in GGUF, each a path or (path, scale), merged into the weights in their order. Errors:
     ModelNotFoundError, ModelFetchError, ModelLoadError (a ValueError), ModelReadError (an OSError), RequestError (a

@@ -46,8 +46,8 @@ class Capacity:
                 f"sequence_blocks is {self.sequence_blocks}: 0 to {self.n_blocks}, the blocks of the cache, are allowed"
             )
         if self.kv_type not in KV_TYPES:
-            known = " or ".join(each.name for each in KV_TYPES)
-            raise GraphError(f"kv_type is {self.kv_type.name}: a KV cache holds {known}")
+            *others, last = (each.name for each in KV_TYPES)
+            raise GraphError(f"kv_type is {self.kv_type.name}: a KV cache holds {', '.join(others)} or {last}")
         if self.max_outputs > self.max_tokens:
             raise GraphError(f"max_outputs is {self.max_outputs}: a batch of {self.max_tokens} tokens has no more")
 

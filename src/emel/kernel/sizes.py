@@ -12,7 +12,7 @@ KV_BLOCK = _abi.KV_BLOCK
 ALIGNMENT = _abi.ALIGNMENT
 KV_PART = 32
 """Numbers of a head that share a scale in a KV cache of Q8_0."""
-KV_TYPES = (TensorType.F16, TensorType.Q8_0)
+KV_TYPES = (TensorType.F16, TensorType.F32, TensorType.Q8_0)
 """What the numbers of a KV cache can be; the first is the default."""
 
 

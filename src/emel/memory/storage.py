@@ -1,9 +1,9 @@
 """The bytes of a KV cache: per layer, per block, per head the keys of 16 tokens, then their values.
 
 A layer's blocks are adjacent, so one block of all layers is `n_kv_layers` pieces of `block_bytes`. F16: keys
-(head_dim, 16), padded to 64 bytes, values (16, head_dim padded to 16), float16. Q8_0: keys as 16 rows of a packed Q8_0
-matrix, float16 scales of the values (parts of 32 numbers, 16), padded to 64 bytes, values as int8 (KvLayout in
-native/src/kernels/layout.h).
+(head_dim, 16), padded to 64 bytes, values (16, head_dim padded to 16), float16; F32: the same in float32. Q8_0: keys as
+16 rows of a packed Q8_0 matrix, float16 scales of the values (parts of 32 numbers, 16), padded to 64 bytes, values as
+int8 (KvLayout in native/src/kernels/layout.h).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from emel.tensor.types import TensorType
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-_F16 = 2  # bytes
+_SCALE = 2  # bytes of a float16
+_NUMBER = {TensorType.F16: 2, TensorType.F32: 4, TensorType.Q8_0: 1}  # bytes, without scales
 _UNIT = 64 + 2 * KV_PART * KV_BLOCK  # bytes of two parts of 16 packed Q8_0 rows, their scales before them
 
 
@@ -43,21 +44,26 @@ class KvGeometry:
         return -(-self.head_dim // KV_PART)
 
     @property
+    def number_bytes(self) -> int:
+        """Bytes of a number, without its scale."""
+        return _NUMBER[self.kv_type]
+
+    @property
     def values_at(self) -> int:
         """Bytes of a head's keys, after which its values begin, or their scales."""
         if self.is_quantized:
             return -(-self.n_parts // 2) * _UNIT
-        return aligned(self.head_dim * KV_BLOCK * _F16)
+        return aligned(self.head_dim * KV_BLOCK * self.number_bytes)
 
     @property
     def scale_bytes(self) -> int:
         """Bytes of the scales of a head's values."""
-        return aligned(self.n_parts * KV_BLOCK * _F16) if self.is_quantized else 0
+        return aligned(self.n_parts * KV_BLOCK * _SCALE) if self.is_quantized else 0
 
     @property
     def value_bytes(self) -> int:
         """Bytes of one token's values of a head, without scales."""
-        return -(-self.head_dim // 16) * 16 * (1 if self.is_quantized else _F16)
+        return -(-self.head_dim // 16) * 16 * self.number_bytes
 
     @property
     def head_bytes(self) -> int:
@@ -128,12 +134,13 @@ class KvStorage:
         values = g.values_at + g.scale_bytes + g.value_bytes * n_kept
         head[values:] = bytes(len(head) - values)
         if not g.is_quantized:
-            _forget_columns(head[: g.head_dim * KV_BLOCK * _F16], "H", n_kept)
+            code: Literal["H", "I"] = "H" if g.kv_type is TensorType.F16 else "I"
+            _forget_columns(head[: g.head_dim * KV_BLOCK * g.number_bytes], code, n_kept)
             return
         for unit in range(0, g.values_at, _UNIT):
             _forget_columns(head[unit : unit + 64], "H", n_kept)
             _forget_columns(head[unit + 64 : unit + _UNIT], "I", n_kept)
-        _forget_columns(head[g.values_at : g.values_at + g.n_parts * KV_BLOCK * _F16], "H", n_kept)
+        _forget_columns(head[g.values_at : g.values_at + g.n_parts * KV_BLOCK * _SCALE], "H", n_kept)
 
     def close(self) -> None:
         """Gives the memory back; harmless when repeated."""

@@ -51,7 +51,7 @@ def estimate_memory(description: ModelDescription, capacity: Capacity) -> Memory
     heads = parameters.heads
     return MemoryEstimate(
         weights=weights_bytes(matrices, [*vectors, *derived]),
-        kv=kv_bytes(parameters.n_kv_layers, capacity.n_blocks, heads.n_kv_heads, heads.head_dim),
+        kv=kv_bytes(parameters.n_kv_layers, capacity.n_blocks, heads.n_kv_heads, heads.head_dim, capacity.kv_type),
         arena=assembly.placement.n_bytes,
         logits=capacity.max_outputs * parameters.n_vocab * 4,
     )

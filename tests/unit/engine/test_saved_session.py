@@ -115,7 +115,11 @@ def test_session_of_other_weights_is_refused(model: emel.Model, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"activations": "int8"}, "other activations"), ({"kv_type": "q8_0"}, "its layout")],
+    [
+        ({"activations": "int8"}, "other activations"),
+        ({"kv_type": "q8_0"}, "its layout"),
+        ({"kv_type": "f32"}, "its layout"),
+    ],
 )
 def test_session_computed_in_another_way_is_refused(
     model: emel.Model, tiny_path: Path, tmp_path: Path, options: dict[str, Any], message: str

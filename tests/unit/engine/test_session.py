@@ -8,6 +8,8 @@ import emel
 from emel.engine.loading import DEFAULT_CONTEXT
 from emel.engine.session import Session, context_size
 from emel.errors import RequestError
+from model.reference_error import reference_of, total_error
+from reference.weights import Weights
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +69,18 @@ def test_session_keeps_keys_and_values_as_asked(tiny_path: Path) -> None:
         assert (small.logits(ids, chunk=3) == near).all()
 
 
+def test_session_with_float32_keys_and_values_is_nearer_to_the_reference(tiny_path: Path) -> None:
+    ids = [5, 9, 2, 7] * 5
+    exact = reference_of(Weights(tiny_path), ids)
+    with emel.Model(tiny_path, n_threads=1) as plain, emel.Model(tiny_path, n_threads=1, kv_type="f32") as wide:
+        logits = wide.logits(ids)
+        error = total_error(logits, exact)
+        assert error < 1e-4  # of activations, since the weights are Q8_0
+        assert 2 * error < total_error(plain.logits(ids), exact)
+        assert (wide.logits(ids, chunk=3) == logits).all()
+
+
 @pytest.mark.parametrize("kv_type", ["q4_0", "", 8, b"f16"])
 def test_session_refuses_another_kv_type(kv_type: object, tiny_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"kv_type is .*: it must be 'f16' or 'q8_0'"):
+    with pytest.raises(RequestError, match=r"kv_type is .*: it must be 'f16', 'f32' or 'q8_0'"):
         Session(tiny_path, kv_type=kv_type)  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ def test_capacity_refuses_sequences_of_more_blocks_than_there_are() -> None:
 
 
 def test_capacity_refuses_a_type_no_cache_holds() -> None:
-    with pytest.raises(GraphError, match="kv_type is Q4_0: a KV cache holds F16 or Q8_0"):
+    with pytest.raises(GraphError, match="kv_type is Q4_0: a KV cache holds F16, F32 or Q8_0"):
         replace(CAPACITY, kv_type=TensorType.Q4_0)
 
 

@@ -57,18 +57,21 @@ def test_pieces_join_neighbours_and_keep_the_order(blocks: list[int], n_pieces: 
     storage.close()
 
 
+@pytest.mark.parametrize(("kv_type", "n_bytes"), [(TensorType.F16, 2), (TensorType.F32, 4)])
 @pytest.mark.parametrize("head_dim", [3, 16, 20])
 @pytest.mark.parametrize("n_kept", [0, 1, 7, 15, 16])
-def test_forget_slots_leaves_the_first_tokens_alone(head_dim: int, n_kept: int) -> None:
-    storage = filled(head_dim=head_dim)
+def test_forget_slots_leaves_the_first_tokens_alone(
+    head_dim: int, n_kept: int, kv_type: TensorType, n_bytes: int
+) -> None:
+    storage = filled(head_dim=head_dim, kv_type=kv_type)
     geometry = storage.geometry
     before = [content(storage, block) for block in range(5)]
     expected = bytearray(before[2])
     for head in range(0, geometry.bytes_per_block, geometry.head_bytes):
         for slot in range(n_kept, KV_BLOCK):
             for dimension in range(head_dim):
-                key = head + 2 * (dimension * KV_BLOCK + slot)
-                expected[key : key + 2] = bytes(2)
+                key = head + n_bytes * (dimension * KV_BLOCK + slot)
+                expected[key : key + n_bytes] = bytes(n_bytes)
             value = head + geometry.values_at + slot * geometry.value_bytes
             expected[value : value + geometry.value_bytes] = bytes(geometry.value_bytes)
     storage.forget_slots(2, n_kept)
