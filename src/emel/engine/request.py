@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from emel.engine.session import Session
     from emel.text.lanes import Lane, WaveKey
     from emel.text.sampling import SamplingParams
+    from emel.text.stop_strings import StopStrings
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ class Request:
         params: SamplingParams,
         listener: Listener,
         *,
-        stops: Sequence[str] = (),
+        stops: StopStrings,
         cache_prompt: bool = True,
         priority: int = 0,
         constraint: Any = None,

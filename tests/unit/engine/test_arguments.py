@@ -89,3 +89,10 @@ def test_counts_are_whole_numbers_from_0() -> None:
         checked_count(-1, "n")
     with pytest.raises(RequestError, match=r"n is 1\.0: it must be a whole number"):
         checked_count(1.0, "n")
+
+
+def test_stop_strings_are_bounded_in_all() -> None:
+    _, stops = checked_sampling({"stop": ["ab" * 500] * 131})
+    assert len(stops) == 131
+    with pytest.raises(RequestError, match=r"^stop has 132000 characters in 132 strings: at most 131072 are allowed$"):
+        checked_sampling({"stop": ["ab" * 500] * 132})

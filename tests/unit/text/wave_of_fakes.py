@@ -20,6 +20,7 @@ from emel.memory.kv import KvCache
 from emel.text.generator import GeneratorContext, GeneratorMachine, State
 from emel.text.lanes import WaveKey
 from emel.text.renderer import Renderer
+from emel.text.stop_strings import StopStrings
 from emel.text.waiting import rank_of
 from emel.text.wavefront import Step, Submit, WaveContext, WavefrontMachine, Withdraw
 
@@ -206,7 +207,7 @@ class WaveOfFakes:
             n_prompt=len(prompt),
             max_tokens=max_tokens,
             sampler=ArgmaxSampler(fails_at, shift),  # type: ignore[arg-type]
-            renderer=Renderer(stops),
+            renderer=Renderer(StopStrings(stops)),
             tokenizer=Letters(),  # type: ignore[arg-type]
             end_ids=Letters.end_ids,
             batch=self.batch,

@@ -14,8 +14,7 @@ import json
 import re
 
 from emel.text.answers.pieces import CallPiece, Piece, ReasoningPiece, TextPiece, ToolCall
-from emel.text.answers.sections import first_of
-from emel.text.renderer import longest_beginning
+from emel.text.answers.sections import first_of, longest_beginning
 
 _MESSAGE = "<|message|>"
 _HEADS = ("<|start|>", "<|channel|>")

@@ -13,7 +13,6 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from emel.text.answers.pieces import CallPiece, Piece, ReasoningPiece, TextPiece
-from emel.text.renderer import longest_beginning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -161,3 +160,18 @@ def first_of(text: str, marks: Sequence[str]) -> tuple[int, str]:
     """Where the first of the marks stands, and which; (-1, "") when there is none."""
     found = [(at, -len(mark), mark) for mark in marks if (at := text.find(mark)) >= 0]
     return (min(found)[0], min(found)[2]) if found else (-1, "")
+
+
+def longest_beginning(text: str, marks: Sequence[str]) -> int:
+    """Length of the longest end of the text that is the beginning, and no more, of a mark."""
+    longest = 0
+    for mark in marks:
+        start = max(0, len(text) - len(mark) + 1)
+        while len(text) - start > longest:
+            start = text.find(mark[0], start)
+            if start < 0:
+                break
+            if mark.startswith(text[start:]):
+                longest = max(longest, len(text) - start)
+            start += 1
+    return longest
