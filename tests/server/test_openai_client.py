@@ -143,6 +143,34 @@ def test_a_tool_that_must_be_called_is_called(client: OpenAI, choice: Any) -> No
     )
 
 
+@pytest.mark.parametrize("is_parallel", [False, True])
+def test_streamed_calls_come_in_parts_that_the_client_joins(client: OpenAI, is_parallel: bool) -> None:
+    given: dict[str, Any] = {
+        "model": "smollm2",
+        "messages": [{"role": "user", "content": "What time is it in both zones?"}],
+        "tools": [CLOCK],
+        "tool_choice": "required",
+        "parallel_tool_calls": is_parallel,
+        "temperature": 0,
+        "max_tokens": 60,
+    }
+    whole = client.chat.completions.create(**given).choices[0]
+    deltas = []
+    with client.chat.completions.stream(**given) as stream:
+        for event in stream:
+            if event.type == "chunk":
+                deltas += event.chunk.choices[0].delta.tool_calls or []
+        joined = stream.get_final_completion().choices[0]
+    assert [each.function.name for each in deltas if each.function and each.function.name] == [
+        each.function.name for each in whole.message.tool_calls or ()
+    ]
+    assert len(deltas) > 3 * len(whole.message.tool_calls or ())
+    assert [each.function.arguments for each in joined.message.tool_calls or ()] == [
+        each.function.arguments for each in whole.message.tool_calls or ()
+    ]
+    assert joined.finish_reason == whole.finish_reason
+
+
 def test_responses(client: OpenAI) -> None:
     answer = client.responses.create(
         model="smollm2", input="What is the capital of France?", temperature=0, max_output_tokens=20

@@ -20,7 +20,7 @@ from emel.server.logprobs import chat_logprobs
 from emel.server.served import ready_model
 from emel.server.shapes import ChatRequest
 from emel.server.tools import calls_on_wire, chosen_tools, tool_constraint
-from emel.text.answers import CallPiece, PlainParser, ReasoningPiece, TextPiece, new_parser
+from emel.text.answers import CallArguments, CallBegun, PlainParser, ReasoningPiece, TextPiece, ToolCall, new_parser
 from emel.text.chat_messages import ChatTemplateError
 from emel.text.chat_tokens import encode_prompt, render_chat
 
@@ -192,9 +192,11 @@ def _deltas(served: ServedModel, shape: ChatRequest, step: Step) -> list[tuple[d
             deltas.append({"content": piece.text})
         elif isinstance(piece, ReasoningPiece):
             deltas.append({"reasoning_content": piece.text})
-        elif isinstance(piece, CallPiece):
-            [call] = calls_on_wire([piece.call])
+        elif isinstance(piece, CallBegun):
+            [call] = calls_on_wire([ToolCall(piece.name, "")])
             deltas.append({"tool_calls": [{"index": piece.index, **call}]})
+        elif isinstance(piece, CallArguments):
+            deltas.append({"tool_calls": [{"index": piece.index, "function": {"arguments": piece.text}}]})
     logprobs = None
     if shape.logprobs and step.chunk.logprobs:
         logprobs = chat_logprobs(served.model.tokenizer, step.chunk.logprobs)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from emel.server.access_log import tell
 from emel.server.hearing import Hearing
-from emel.text.answers import CallPiece, ReasoningPiece, TextPiece, ToolCall
+from emel.text.answers import CallArguments, CallBegun, ReasoningPiece, TextPiece, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -29,16 +29,22 @@ class Answer:
     index: int
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
-    calls: list[ToolCall] = field(default_factory=list)
+    begun: list[tuple[str, list[str]]] = field(default_factory=list)
+    """Calls: the name, and the arguments in parts."""
     logprobs: list[Any] = field(default_factory=list)
     completion: Completion | None = None
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        """The calls of tools."""
+        return [ToolCall(name, "".join(parts)) for name, parts in self.begun]
 
     @property
     def finish_reason(self) -> str:
         """OpenAI's word for how it ended."""
         assert self.completion is not None
         reason = self.completion.finish_reason
-        return "tool_calls" if self.calls and reason == "stop" else reason
+        return "tool_calls" if self.begun and reason == "stop" else reason
 
     def add(self, pieces: Sequence[Piece]) -> None:
         """Puts pieces where they belong."""
@@ -47,8 +53,10 @@ class Answer:
                 self.text.append(piece.text)
             elif isinstance(piece, ReasoningPiece):
                 self.reasoning.append(piece.text)
-            elif isinstance(piece, CallPiece):
-                self.calls.append(piece.call)
+            elif isinstance(piece, CallBegun):
+                self.begun.append((piece.name, []))
+            elif isinstance(piece, CallArguments):
+                self.begun[-1][1].append(piece.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from emel.server.generating import begin, in_thread, new_id, whole
 from emel.server.sampling import Shape
 from emel.server.served import ready_model
 from emel.server.shapes import ChatRequest
-from emel.text.answers import CallPiece, ReasoningPiece, TextPiece
+from emel.text.answers import CallArguments, CallBegun, ReasoningPiece, TextPiece, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from emel.server.choices import Answer, Choices
     from emel.server.served_model import ServedModel
-    from emel.text.answers import Piece, ToolCall
+    from emel.text.answers import Piece
 
 _STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use"}
 _TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -174,7 +174,11 @@ def _content(answer: Answer) -> list[dict[str, Any]]:
 
 
 def _tool_use(call: ToolCall) -> dict[str, Any]:
-    return {"type": "tool_use", "id": new_id("toolu_"), "name": call.name, "input": json.loads(call.arguments)}
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:  # cut short: in the way Anthropic tells clients to keep it
+        arguments = {"INVALID_JSON": call.arguments}
+    return {"type": "tool_use", "id": new_id("toolu_"), "name": call.name, "input": arguments}
 
 
 def _ending(answer: Answer) -> dict[str, Any]:
@@ -226,11 +230,13 @@ class _Blocks:
     def events_of(self, pieces: Sequence[Piece]) -> Iterator[bytes]:
         """The events of pieces; a block begins where their kind changes."""
         for piece in pieces:
-            if type(piece) is not self._open or isinstance(piece, CallPiece):
+            kind = CallBegun if isinstance(piece, CallArguments) else type(piece)
+            if kind is not self._open or isinstance(piece, CallBegun):
                 yield from self.close()
-                self._index, self._open = self._index + 1, type(piece)
+                self._index, self._open = self._index + 1, kind
                 yield _event("content_block_start", index=self._index, content_block=_begun(piece))
-            yield _event("content_block_delta", index=self._index, delta=_delta(piece))
+            if not isinstance(piece, CallBegun):
+                yield _event("content_block_delta", index=self._index, delta=_delta(piece))
 
     def close(self) -> Iterator[bytes]:
         """Ends the open block, if there is one."""
@@ -244,7 +250,8 @@ def _begun(piece: Piece) -> dict[str, Any]:
         return {"type": "text", "text": ""}
     if isinstance(piece, ReasoningPiece):
         return {"type": "thinking", "thinking": "", "signature": ""}
-    return {**_tool_use(piece.call), "input": {}}
+    assert isinstance(piece, CallBegun)
+    return _tool_use(ToolCall(piece.name, "{}"))
 
 
 def _delta(piece: Piece) -> dict[str, Any]:
@@ -252,7 +259,8 @@ def _delta(piece: Piece) -> dict[str, Any]:
         return {"type": "text_delta", "text": piece.text}
     if isinstance(piece, ReasoningPiece):
         return {"type": "thinking_delta", "thinking": piece.text}
-    return {"type": "input_json_delta", "partial_json": piece.call.arguments}
+    assert isinstance(piece, CallArguments)
+    return {"type": "input_json_delta", "partial_json": piece.text}
 
 
 def _event(kind: str, **fields: Any) -> bytes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from emel.server import sse
 from emel.server.generating import new_id
 from emel.server.response_items import call_item, message_item, reasoning_item, reasoning_part, text_part
-from emel.text.answers import CallPiece, ReasoningPiece, TextPiece
+from emel.text.answers import CallArguments, CallBegun, ReasoningPiece, TextPiece, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +24,7 @@ class ResponseEvents:
         self._n_events = 0
         self._open: type[Piece] | None = None
         self._item_id = ""
+        self._call_id, self._name = "", ""  # of a call
         self._text: list[str] = []
 
     def event(self, kind: str, **fields: Any) -> bytes:
@@ -35,9 +36,12 @@ class ResponseEvents:
     def of_pieces(self, pieces: Sequence[Piece]) -> Iterator[bytes]:
         """The events of pieces."""
         for piece in pieces:
-            if isinstance(piece, CallPiece):
+            if isinstance(piece, CallBegun):
                 yield from self.close()
-                yield from self._call(piece)
+                yield from self._begin_call(piece)
+            elif isinstance(piece, CallArguments):
+                self._text.append(piece.text)
+                yield self.event("response.function_call_arguments.delta", **self._place, delta=piece.text)
             else:
                 if type(piece) is not self._open:
                     yield from self.close()
@@ -48,6 +52,9 @@ class ResponseEvents:
     def close(self) -> Iterator[bytes]:
         """Ends the item that is open, if one is."""
         if self._open is None:
+            return
+        if self._open is CallBegun:
+            yield from self._end_call()
             return
         text = "".join(self._text)
         is_text = self._open is TextPiece
@@ -79,14 +86,17 @@ class ResponseEvents:
         place = {"item_id": self._item_id, "output_index": len(self.output)}
         yield self.event("response.content_part.added", **place, content_index=0, part=part)
 
-    def _call(self, piece: CallPiece) -> Iterator[bytes]:
-        item_id, call_id = new_id("fc_"), new_id("call_")
-        place = {"item_id": item_id, "output_index": len(self.output)}
-        begun = call_item(item_id, call_id, piece.call, "in_progress")
-        item = call_item(item_id, call_id, piece.call)
-        arguments = piece.call.arguments
-        yield self.event("response.output_item.added", output_index=len(self.output), item=begun)
-        yield self.event("response.function_call_arguments.delta", **place, delta=arguments)
-        yield self.event("response.function_call_arguments.done", **place, name=piece.call.name, arguments=arguments)
+    def _begin_call(self, piece: CallBegun) -> Iterator[bytes]:
+        self._open, self._text = CallBegun, []
+        self._item_id, self._call_id, self._name = new_id("fc_"), new_id("call_"), piece.name
+        item = call_item(self._item_id, self._call_id, ToolCall(piece.name, ""), "in_progress")
+        yield self.event("response.output_item.added", output_index=len(self.output), item=item)
+
+    def _end_call(self) -> Iterator[bytes]:
+        call = ToolCall(self._name, "".join(self._text))
+        item = call_item(self._item_id, self._call_id, call)
+        told = {"name": call.name, "arguments": call.arguments}
+        yield self.event("response.function_call_arguments.done", **self._place, **told)
         yield self.event("response.output_item.done", output_index=len(self.output), item=item)
         self.output.append(item)
+        self._open = None

@@ -32,12 +32,11 @@ def reasoning_part(text: str) -> dict[str, Any]:
 
 def call_item(item_id: str, call_id: str, call: ToolCall, status: str = "completed") -> dict[str, Any]:
     """A call of a tool; one that is in progress has no arguments yet."""
-    arguments = call.arguments if status == "completed" else ""
     return {
         "id": item_id,
         "type": "function_call",
         "call_id": call_id,
         "name": call.name,
-        "arguments": arguments,
+        "arguments": call.arguments,
         "status": status,
     }

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from emel.server.errors import invalid
 from emel.server.generating import new_id
+from emel.text.answers.call_reader import JSON_HEAD, CallReader
 from emel.text.answers.call_syntax import read_json_calls
-from emel.text.answers.pieces import CallPiece, Piece, TextPiece, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from emel.server.shapes import ChatRequest
+    from emel.text.answers import ToolCall
 
 
 def chosen_tools(shape: ChatRequest) -> list[dict[str, Any]] | None:
@@ -51,28 +52,9 @@ class ForcedCall:
 
     schema: dict[str, Any]
 
-    def new_parser(self) -> ForcedCallParser:
-        """What reads the object."""
-        return ForcedCallParser()
-
-
-class ForcedCallParser:
-    """Reads an answer that is nothing but calls; text only if it was cut short."""
-
-    def __init__(self) -> None:
-        self._text = ""
-
-    def feed(self, text: str) -> list[Piece]:
-        """Nothing before the end."""
-        self._text += text
-        return []
-
-    def flush(self) -> list[Piece]:
-        """The calls."""
-        calls = read_json_calls(self._text)
-        if calls is None:
-            return [TextPiece(self._text)] if self._text else []
-        return [CallPiece(index, call) for index, call in enumerate(calls)]
+    def new_parser(self) -> CallReader:
+        """What reads the object; text only if it was cut short before its arguments."""
+        return CallReader(read_json_calls, heads=(JSON_HEAD,))
 
 
 def tool_constraint(shape: ChatRequest, tools: Sequence[dict[str, Any]] | None) -> ForcedCall | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -92,7 +93,7 @@ def test_several_choices_come_with_their_own_index_and_seed(serve: Callable[...,
 
 
 def test_calls_of_tools_are_told_with_ids_and_their_finish_reason(serve: Callable[..., TestClient]) -> None:
-    client = serve(FakeModel(CALL[:20], CALL[20:]))
+    client = serve(FakeModel(CALL[:46], CALL[46:]))
     body = {**CHAT, "tools": [TOOL]}
     [choice] = client.post(PATH, json=body).json()["choices"]
     assert choice["finish_reason"] == "tool_calls"
@@ -100,13 +101,69 @@ def test_calls_of_tools_are_told_with_ids_and_their_finish_reason(serve: Callabl
     [call] = choice["message"]["tool_calls"]
     assert call["function"] == {"name": "clock", "arguments": '{"zone": "UTC"}'}
     events = events_of(client.post(PATH, json={**body, "stream": True}).text)
-    [streamed] = [
+    deltas = [
         each["choices"][0]["delta"]["tool_calls"][0] for each in events if each["choices"][0]["delta"].get("tool_calls")
     ]
-    assert streamed["index"] == 0
-    assert streamed["function"] == call["function"]
-    assert streamed["id"] != call["id"]
+    begun, *parts = deltas
+    assert begun["index"] == 0
+    assert begun["function"] == {"name": "clock", "arguments": ""}
+    assert begun["id"] != call["id"]
+    assert [each["function"]["arguments"] for each in parts] == ['{"zo', 'ne": "UTC"}']
+    assert all(each.keys() == {"index", "function"} for each in parts)
     assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+BROKEN = '<tool_call>{"name": "clock", "arguments": {"zone": "U'
+
+
+@pytest.mark.parametrize("reason", ["length", "stop"])
+def test_calls_that_are_cut_short_are_told_as_far_as_they_go(serve: Callable[..., TestClient], reason: str) -> None:
+    model = FakeModel()
+    client = serve(model)
+
+    def ask(path: str, body: dict[str, Any]) -> Any:
+        model.submitted.clear()
+        telling = threading.Thread(target=tell)
+        telling.start()
+        response = client.post(path, json=body)
+        telling.join()
+        assert response.status_code == 200
+        return response.json()
+
+    def tell() -> None:
+        assert model.submitted.wait(10)
+        model.requests[-1].say(BROKEN, reason=reason)
+
+    [choice] = ask(PATH, {**CHAT, "tools": [TOOL]})["choices"]
+    assert choice["message"]["tool_calls"][0]["function"] == {"name": "clock", "arguments": '{"zone": "U'}
+    assert choice["finish_reason"] == {"length": "length", "stop": "tool_calls"}[reason]
+    tool = {"name": "clock", "input_schema": {"type": "object"}}
+    message = ask("/v1/messages", {"messages": CHAT["messages"], "max_tokens": 9, "tools": [tool]})
+    [block] = message["content"]
+    assert block["input"] == {"INVALID_JSON": '{"zone": "U'}
+    assert message["stop_reason"] == {"length": "max_tokens", "stop": "tool_use"}[reason]
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+def test_arguments_come_in_parts_in_the_words_of_others_too(serve: Callable[..., TestClient], path: str) -> None:
+    tool = {"type": "function", "name": "clock", "parameters": {"type": "object"}, "input_schema": {"type": "object"}}
+    asked = {"messages": CHAT["messages"], "max_tokens": 9} if path == "/v1/messages" else {"input": "Hi"}
+    response = serve(FakeModel(CALL[:46], CALL[46:] + "\n", CALL)).post(
+        path, json={**asked, "tools": [tool], "stream": True}
+    )
+    parts = [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: ")]
+    if path == "/v1/messages":
+        told = [each["delta"]["partial_json"] for each in parts if each["type"] == "content_block_delta"]
+        begun = [each["content_block"] for each in parts if each["type"] == "content_block_start"]
+        assert [(each["name"], each["input"]) for each in begun] == [("clock", {})] * 2
+        assert [each["index"] for each in parts if each["type"] == "content_block_stop"] == [0, 1]
+    else:
+        told = [each["delta"] for each in parts if each["type"] == "response.function_call_arguments.delta"]
+        items = parts[-1]["response"]["output"]
+        assert [each["arguments"] for each in items] == ['{"zone": "UTC"}'] * 2
+        assert [each["output_index"] for each in parts if each["type"] == "response.output_item.done"] == [0, 1]
+    assert len(told) == 3
+    assert "".join(told) == '{"zone": "UTC"}' * 2
 
 
 def test_tool_choice_none_leaves_calls_as_text(serve: Callable[..., TestClient]) -> None:

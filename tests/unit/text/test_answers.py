@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import keyword
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emel.text.answers import (
-    CallPiece,
+    CallArguments,
+    CallBegun,
     Dialect,
     Piece,
     ReasoningPiece,
@@ -32,76 +34,90 @@ LOOK = "<|channel|>analysis<|message|>Look.<|end|><|start|>assistant<|channel|>"
 JSON_CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
 
 
-def joined(pieces: Iterable[Piece]) -> list[Piece]:
+@dataclass(frozen=True)
+class Call:
+    """A call with all of its arguments."""
+
+    index: int
+    call: ToolCall
+
+
+def joined(pieces: Iterable[Piece]) -> list[Piece | Call]:
     """The same with neighbours of one kind put together."""
-    whole: list[Piece] = []
+    whole: list[Piece | Call] = []
     for piece in pieces:
         last = whole[-1] if whole else None
         if isinstance(last, TextPiece) and isinstance(piece, TextPiece):
             whole[-1] = TextPiece(last.text + piece.text)
         elif isinstance(last, ReasoningPiece) and isinstance(piece, ReasoningPiece):
             whole[-1] = ReasoningPiece(last.text + piece.text)
+        elif isinstance(piece, CallBegun):
+            whole.append(Call(piece.index, ToolCall(piece.name, "")))
+        elif isinstance(piece, CallArguments):
+            assert isinstance(last, Call)
+            assert piece.index == last.index
+            whole[-1] = Call(last.index, ToolCall(last.call.name, last.call.arguments + piece.text))
         else:
             whole.append(piece)
     return whole
 
 
-def pieces_of(dialect: Dialect, *chunks: str, has_tools: bool = True, is_reasoning: bool = False) -> list[Piece]:
+def pieces_of(dialect: Dialect, *chunks: str, has_tools: bool = True, is_reasoning: bool = False) -> list[Piece | Call]:
     parser = new_parser(dialect, has_tools=has_tools, is_reasoning=is_reasoning)
     return joined([piece for chunk in chunks for piece in parser.feed(chunk)] + parser.flush())
 
 
-ANSWERS: dict[str, tuple[Dialect, str, list[Piece]]] = {
-    "hermes": (HERMES, f"<tool_call>\n{JSON_CALL}\n</tool_call>", [CallPiece(0, WEATHER)]),
+ANSWERS: dict[str, tuple[Dialect, str, list[Piece | Call]]] = {
+    "hermes": (HERMES, f"<tool_call>\n{JSON_CALL}\n</tool_call>", [Call(0, WEATHER)]),
     "hermes, text before, two calls": (
         HERMES,
         f'Let me look.\n\n<tool_call>{JSON_CALL}</tool_call>\n<tool_call>{{"name": "clock"}}</tool_call>',
-        [TextPiece("Let me look."), CallPiece(0, WEATHER), CallPiece(1, CLOCK)],
+        [TextPiece("Let me look."), Call(0, WEATHER), Call(1, CLOCK)],
     ),
     "hermes, reasoning": (
         HERMES,
         f"<think>\nWhere?\n</think>\n\n<tool_call>{JSON_CALL}</tool_call>",
-        [ReasoningPiece("Where?"), CallPiece(0, WEATHER)],
+        [ReasoningPiece("Where?"), Call(0, WEATHER)],
     ),
-    "hermes, not closed": (HERMES, f"<tool_call>\n{JSON_CALL}", [CallPiece(0, WEATHER)]),
+    "hermes, not closed": (HERMES, f"<tool_call>\n{JSON_CALL}", [Call(0, WEATHER)]),
     "hermes, arguments as text": (
         HERMES,
         '<tool_call>{"name": "get_weather", "arguments": "{\\"city\\": \\"Paris\\"}"}</tool_call>',
-        [CallPiece(0, WEATHER)],
+        [Call(0, WEATHER)],
     ),
     "llama3, bare": (
         LLAMA3,
         '{"name": "get_weather", "parameters": {"city": "Paris"}}',
-        [CallPiece(0, WEATHER)],
+        [Call(0, WEATHER)],
     ),
     "llama3, typed": (
         LLAMA3,
         '{"type": "function", "name": "get_weather", "parameters": {"city": "Paris"}}; {"name": "clock"}',
-        [CallPiece(0, WEATHER), CallPiece(1, CLOCK)],
+        [Call(0, WEATHER), Call(1, CLOCK)],
     ),
     "llama3, tag and Python": (
         LLAMA3,
         '<|python_tag|>brave_search.call(query="EMEL")',
-        [CallPiece(0, ToolCall("brave_search.call", '{"query": "EMEL"}'))],
+        [Call(0, ToolCall("brave_search.call", '{"query": "EMEL"}'))],
     ),
-    "mistral, list": (MISTRAL, f"[TOOL_CALLS][{JSON_CALL}]", [CallPiece(0, WEATHER)]),
+    "mistral, list": (MISTRAL, f"[TOOL_CALLS][{JSON_CALL}]", [Call(0, WEATHER)]),
     "mistral, named": (
         MISTRAL,
         '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}[TOOL_CALLS]clock[CALL_ID]a1b2c3d4e[ARGS]{}',
-        [CallPiece(0, WEATHER), CallPiece(1, CLOCK)],
+        [Call(0, WEATHER), Call(1, CLOCK)],
     ),
     "mistral, reasoning": (MISTRAL, "[THINK]Hm.[/THINK]Yes.", [ReasoningPiece("Hm."), TextPiece("Yes.")]),
     "lfm2": (
         LFM2,
         '<|tool_call_start|>[get_weather(city="Paris"), clock()]<|tool_call_end|>Checking.',
-        [CallPiece(0, WEATHER), CallPiece(1, CLOCK), TextPiece("Checking.")],
+        [Call(0, WEATHER), Call(1, CLOCK), TextPiece("Checking.")],
     ),
-    "gemma, fenced": (GEMMA, '```tool_code\nprint(get_weather(city="Paris"))\n```', [CallPiece(0, WEATHER)]),
-    "gemma, list": (GEMMA, '[get_weather(city="Paris")]', [CallPiece(0, WEATHER)]),
+    "gemma, fenced": (GEMMA, '```tool_code\nprint(get_weather(city="Paris"))\n```', [Call(0, WEATHER)]),
+    "gemma, list": (GEMMA, '[get_weather(city="Paris")]', [Call(0, WEATHER)]),
     "gemma, declared": (
         GEMMA,
         "<start_function_call>call:f{a:<escape>x{,}y<escape>,n:3,l:[1,<escape>b<escape>],o:{k:true}}<end_function_call>",
-        [CallPiece(0, ToolCall("f", '{"a": "x{,}y", "n": 3, "l": [1, "b"], "o": {"k": true}}'))],
+        [Call(0, ToolCall("f", '{"a": "x{,}y", "n": 3, "l": [1, "b"], "o": {"k": true}}'))],
     ),
     "harmony": (
         HARMONY,
@@ -111,23 +127,23 @@ ANSWERS: dict[str, tuple[Dialect, str, list[Piece]]] = {
     "harmony, call": (
         HARMONY,
         f'{LOOK}commentary to=functions.get_weather <|constrain|>json<|message|>{{"city": "Paris"}}<|call|>',
-        [ReasoningPiece("Look."), CallPiece(0, WEATHER)],
+        [ReasoningPiece("Look."), Call(0, WEATHER)],
     ),
     "harmony, recipient behind the role": (
         HARMONY,
         '<|start|>assistant to=functions.get_weather<|channel|>commentary json<|message|>{"city": "Paris"}<|call|>',
-        [CallPiece(0, WEATHER)],
+        [Call(0, WEATHER)],
     ),
     "harmony, preamble": (
         HARMONY,
         "<|channel|>commentary<|message|>So.<|end|><|start|>assistant to=functions.clock<|message|>{}<|call|>",
-        [TextPiece("So."), CallPiece(0, CLOCK)],
+        [TextPiece("So."), Call(0, CLOCK)],
     ),
     "harmony, no form": (HARMONY, "Just text.", [TextPiece("Just text.")]),
     "generic, bare": (GENERIC, f"```json\n{JSON_CALL}\n```", [TextPiece(f"```json\n{JSON_CALL}\n```")]),
-    "generic, object": (GENERIC, f'{{"tool_call": {JSON_CALL}}}', [CallPiece(0, WEATHER)]),
+    "generic, object": (GENERIC, f'{{"tool_call": {JSON_CALL}}}', [Call(0, WEATHER)]),
     "generic, list": (GENERIC, f'{{"tool_calls": [{JSON_CALL}, {{"name": "clock"}}]}}',
-                      [CallPiece(0, WEATHER), CallPiece(1, CLOCK)]),
+                      [Call(0, WEATHER), Call(1, CLOCK)]),
 }  # fmt: skip
 
 
@@ -211,11 +227,15 @@ VALUES = st.one_of(st.text(max_size=20), st.integers(), st.booleans(), st.none()
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), VALUES))
 def test_arguments_survive(arguments: dict[str, object]) -> None:
-    expected = [CallPiece(0, ToolCall("f", json.dumps(arguments, ensure_ascii=False)))]
-    written = json.dumps({"name": "f", "arguments": arguments})
+    expected = [Call(0, ToolCall("f", json.dumps(arguments, ensure_ascii=False)))]
+    written = json.dumps({"name": "f", "arguments": arguments}, ensure_ascii=False)
     assert pieces_of(HERMES, f"<tool_call>{written}</tool_call>") == expected
     assert pieces_of(LLAMA3, written) == expected
     assert pieces_of(MISTRAL, f"[TOOL_CALLS][{written}]") == expected
+    compact = json.dumps({"name": "f", "arguments": arguments}, separators=(",", ":"))
+    [told] = pieces_of(HERMES, *f"<tool_call>{compact}</tool_call>")
+    assert isinstance(told, Call)
+    assert json.loads(told.call.arguments) == arguments
     python = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     if not any(map(keyword.iskeyword, arguments)):
         assert pieces_of(LFM2, f"<|tool_call_start|>[f({python})]<|tool_call_end|>") == expected
@@ -243,3 +263,52 @@ def test_deep_nesting_is_text_and_no_crash() -> None:
 )
 def test_dialects_are_found_by_the_marks_of_a_template(source: str, dialect: Dialect) -> None:
     assert find_dialect(source) is dialect
+
+
+FRAGMENTS = {
+    "hermes": (HERMES, '<tool_call>\n{"name": "f", "arguments": {"a": [1, "x', '", true]}}\n</tool_call>'),
+    "llama3": (LLAMA3, '<|python_tag|>{"name": "f", "parameters": {"a": [1, "x', '", true]}}'),
+    "mistral": (MISTRAL, '[TOOL_CALLS]f[ARGS]{"a": [1, "x', '", true]}'),
+    "mistral, list": (MISTRAL, '[TOOL_CALLS][{"name": "f", "arguments": {"a": [1, "x', '", true]}, "id": "123"}]'),
+    "lfm2, JSON": (LFM2, '<|tool_call_start|>[{"name": "f", "arguments": {"a": [1, "x', '", true]}}]<|tool_call_end|>'),
+    "harmony": (HARMONY, '<|channel|>commentary to=functions.f<|message|>{"a": [1, "x', '", true]}<|call|>'),
+    "generic": (GENERIC, '<tool_call>{"name":"f","arguments":{"a":[1,"x', '",true]}}</tool_call>'),
+}
+
+
+@pytest.mark.parametrize("name", FRAGMENTS)
+def test_arguments_are_told_as_they_are_written(name: str) -> None:
+    dialect, written, rest = FRAGMENTS[name]
+    parser = new_parser(dialect, has_tools=True)
+    assert joined(parser.feed(written)) == [Call(0, ToolCall("f", '{"a": [1, "x'))]
+    told = parser.feed(rest) + parser.flush()
+    assert "".join(each.text for each in told if isinstance(each, CallArguments)) == '", true]}'
+    assert {type(each) for each in told} == {CallArguments}
+
+
+def test_the_mark_of_an_end_may_stand_in_arguments() -> None:
+    answer = '<tool_call>{"name": "f", "arguments": {"a": "</tool_call>"}}</tool_call> So.'
+    expected = [Call(0, ToolCall("f", '{"a": "</tool_call>"}')), TextPiece("So.")]
+    assert pieces_of(HERMES, answer) == pieces_of(HERMES, *answer) == expected
+
+
+CUT = {
+    '<tool_call>{"name": "f", "arguments": {"a": "b': '{"a": "b',
+    '<tool_call>{"name": "f", "arguments": {"a": 12': '{"a": 12',
+    '<tool_call>{"name": "f", "arguments": {"a": tru}}</tool_call>': '{"a": tru}}',
+    '<tool_call>{"name": "f", "arguments": {"a": open()}}</tool_call>': '{"a": open()}}',
+    '<tool_call>{"name": "f", "arguments": {"a": 1}</tool_call>': '{"a": 1}',
+    '<tool_call>{"name": "f", "arguments": {"a": "b\nc"}}</tool_call>': '{"a": "b\\nc"}',
+}
+
+
+@pytest.mark.parametrize("answer", CUT)
+def test_arguments_that_are_cut_or_no_json_are_told_as_far_as_they_go(answer: str) -> None:
+    expected = [Call(0, ToolCall("f", CUT[answer]))]
+    assert pieces_of(HERMES, answer) == pieces_of(HERMES, *answer) == expected
+
+
+def test_a_half_of_a_surrogate_pair_stays_escaped() -> None:
+    for answer in ('{"name": "f", "arguments": {"a": "\\ud83d"}}', "[f(a='\\ud83d')]"):
+        [told] = pieces_of(GEMMA, answer)
+        assert told == Call(0, ToolCall("f", '{"a": "\\ud83d"}'))

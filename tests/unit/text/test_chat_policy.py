@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emel.text.answers import CallPiece, ToolCall, find_dialect, new_parser
+from emel.text.answers import CallArguments, CallBegun, find_dialect, new_parser
 from emel.text.chat import ChatTemplate, ChatTemplateError
 from emel.text.chat_policy import describe_tools, fold_system, knows_tools
 from emel.text.chat_templates import TEMPLATES
@@ -76,7 +76,7 @@ def test_calls_and_results_of_the_history_are_text_in_the_notation_that_is_asked
     _, _, told = prompt.text.partition("Hi<|im_end|>\n<|im_start|>assistant\n")
     written, _, response = told.partition("<|im_end|>")
     parser = new_parser(find_dialect(CHATML.source), has_tools=True)
-    assert parser.feed(written) + parser.flush() == [CallPiece(0, ToolCall("clock", '{"zone": "UTC"}'))]
+    assert parser.feed(written) + parser.flush() == [CallBegun(0, "clock"), CallArguments(0, '{"zone": "UTC"}')]
     assert response.startswith("\n<|im_start|>user\n<tool_response>\n12:00\n</tool_response><|im_end|>")
 
 

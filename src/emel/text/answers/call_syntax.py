@@ -18,6 +18,7 @@ _NAMED_ARGUMENTS = re.compile(r"\s*(?:\[TOOL_CALLS\])?\s*([A-Za-z_][\w.-]*)(?:\[
 _DECLARED_CALL = re.compile(r"\s*call:([\w.-]+)\{")
 _DECLARED_KEY = re.compile(r",?\s*([\w.-]+):")
 _ESCAPE = "<escape>"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_json_calls(text: str) -> list[ToolCall] | None:
@@ -71,7 +72,7 @@ def read_named_arguments(text: str) -> list[ToolCall] | None:
             return None
         if not isinstance(value, dict):
             return None
-        calls.append(ToolCall(match[1], _as_json(value)))
+        calls.append(ToolCall(match[1], json_text(value)))
     if text[at:].strip():
         return None if calls else read_json_calls(text)
     return calls or None
@@ -87,7 +88,7 @@ def read_declared_calls(text: str) -> list[ToolCall] | None:
     value = _declared_object(text, match.end())
     if value is None or text[value[1] :].strip():
         return None
-    return [ToolCall(match[1], _as_json(value[0]))]
+    return [ToolCall(match[1], json_text(value[0]))]
 
 
 def read_python_or_json_calls(text: str) -> list[ToolCall] | None:
@@ -126,7 +127,7 @@ def _call_of(value: dict[str, Any]) -> ToolCall | None:
         arguments = {}
     if not isinstance(name, str) or not _NAME.match(name) or not isinstance(arguments, dict):
         return None
-    return ToolCall(name, _as_json(arguments))
+    return ToolCall(name, json_text(arguments))
 
 
 def _python_call(node: ast.expr) -> ToolCall | None:
@@ -138,7 +139,7 @@ def _python_call(node: ast.expr) -> ToolCall | None:
         return None
     try:
         arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
-        return ToolCall(ast.unparse(node.func), _as_json(arguments))
+        return ToolCall(ast.unparse(node.func), json_text(arguments))
     except (ValueError, TypeError, RecursionError, MemoryError):
         return None
 
@@ -190,5 +191,7 @@ def _without_fence(text: str) -> str:
     return text
 
 
-def _as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def json_text(value: Any) -> str:
+    """JSON as people read it; halves of surrogate pairs, which are no characters, stay escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isascii() or _SURROGATE.search(text) is None else json.dumps(value)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from emel.text.answers.call_reader import JSON_HEAD, NAMED_HEAD
 from emel.text.answers.call_syntax import (
     read_any_calls,
     read_json_calls,
@@ -26,6 +27,7 @@ from emel.text.answers.harmony import MARKS, HarmonyParser
 from emel.text.answers.sections import SectionParser
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Mapping
 
     from emel.text.answers.pieces import AnswerParser, ToolCall
@@ -47,6 +49,8 @@ class Dialect:
     """Whether an answer that begins with a JSON object or a list may be a call."""
     marks: tuple[str, ...] = field(default=())
     """Control tokens whose text the parser must see."""
+    heads: tuple[re.Pattern[str], ...] = (JSON_HEAD,)
+    """What stands before the arguments of calls that are told as they are written."""
 
     @property
     def call_begins(self) -> tuple[str, ...]:
@@ -63,6 +67,7 @@ MISTRAL = Dialect(
     read_named_arguments,
     _BRACKETS,
     marks=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", *_BRACKETS),
+    heads=(NAMED_HEAD, JSON_HEAD),
 )
 LFM2 = Dialect(
     "lfm2",

@@ -8,7 +8,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of a tool: its name, and its arguments as the text of a JSON object."""
+    """A call of a tool: its name, and its arguments as the text of a JSON object (of its beginning, when cut short)."""
 
     name: str
     arguments: str
@@ -29,14 +29,22 @@ class ReasoningPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class CallPiece:
-    """A whole call, with its place among the calls of the answer."""
+class CallBegun:
+    """A call begins, with its place among the calls of the answer; its arguments follow before anything else."""
 
     index: int
-    call: ToolCall
+    name: str
 
 
-Piece = TextPiece | ReasoningPiece | CallPiece
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """A part of the text of a call's arguments."""
+
+    index: int
+    text: str
+
+
+Piece = TextPiece | ReasoningPiece | CallBegun | CallArguments
 
 
 class AnswerParser(Protocol):

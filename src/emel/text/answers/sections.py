@@ -2,7 +2,8 @@
 
 1. Reasoning begins with its mark before any other text, or was begun by the prompt. White space around it is dropped.
 2. A call's section begins with one of the dialect's marks, or, where the dialect allows it, without any when the first
-   character opens a JSON object or a list of calls; it ends with its mark or with the answer.
+   character opens a JSON object or a list of calls; it ends with its mark or with the answer. Calls are told while they
+   are written where a mark says that they are some (emel.text.answers.call_reader).
 3. A section that holds no call is text, marks included. So is one that was not closed and holds none.
 4. White space around calls is dropped; at the end of text it is kept.
 """
@@ -12,11 +13,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from emel.text.answers.pieces import CallPiece, Piece, ReasoningPiece, TextPiece
+from emel.text.answers.call_reader import CallReader
+from emel.text.answers.marks import first_of, longest_beginning
+from emel.text.answers.pieces import Piece, ReasoningPiece, TextPiece
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from emel.text.answers.dialects import Dialect
 
 
@@ -36,7 +37,7 @@ class SectionParser:
         self._may_be_bare = has_tools and dialect.may_be_bare
         self._section = _Section.REASONING if is_reasoning else _Section.START
         self._held = ""
-        self._mark = ""  # that began the section of a call
+        self._reader: CallReader | None = None  # of the section of a call
         self._is_fresh = True  # nothing of this section was given yet
         self._drops_space = False  # what was before has ended: white space up to the next word is nobody's
         self._n_calls = 0
@@ -53,8 +54,8 @@ class SectionParser:
         """The rest: no more text will come."""
         pieces: list[Piece] = []
         held, self._held = self._held, ""
-        if self._section is _Section.CALL:
-            self._end_call(held, "", pieces)
+        if self._reader is not None:
+            pieces += self._reader.feed(held) + self._reader.flush()
         elif self._section is _Section.REASONING:
             self._give_reasoning(held.rstrip(), pieces)
         elif not self._drops_space:
@@ -74,7 +75,8 @@ class SectionParser:
             return self._reason(pieces)
         if self._section is _Section.TEXT:
             return self._tell(pieces)
-        return self._call(pieces)
+        assert self._reader is not None
+        return self._call(self._reader, pieces)
 
     def _start(self) -> bool:
         """Reasoning, a bare call or text: the first characters tell."""
@@ -85,8 +87,7 @@ class SectionParser:
         if think and shown.startswith(think):
             self._enter(_Section.REASONING, shown[len(think) :])
         elif self._may_be_bare and shown[0] in "{[":
-            self._enter(_Section.CALL, self._held)
-            self._mark = ""
+            self._enter_call("", self._held)
         else:
             self._enter(_Section.TEXT, self._held)
         return True
@@ -108,8 +109,7 @@ class SectionParser:
         at, mark = first_of(self._held, self._begins)
         if mark:
             self._give_text(self._held[:at].rstrip(), pieces)
-            self._enter(_Section.CALL, self._held[at + len(mark) :])
-            self._mark = mark
+            self._enter_call(mark, self._held[at + len(mark) :])
             return True
         certain = self._held[: len(self._held) - longest_beginning(self._held, self._begins)]
         if self._begins:  # white space before a call is none of the text
@@ -118,28 +118,26 @@ class SectionParser:
         self._give_text(certain, pieces)
         return False
 
-    def _call(self, pieces: list[Piece]) -> bool:
-        end = self._dialect.call_ends.get(self._mark, "")
-        if not end:
+    def _call(self, reader: CallReader, pieces: list[Piece]) -> bool:
+        held, self._held = self._held, ""
+        pieces += reader.feed(held)
+        if reader.met is None:
             return False
-        body, met, after = self._held.partition(end)
-        if not met:
-            return False
-        self._end_call(body, end, pieces)
-        self._enter(_Section.TEXT, after)
-        self._drops_space = isinstance(pieces[-1], CallPiece)
+        self._reader, self._n_calls = None, reader.n_calls
+        self._enter(_Section.TEXT, reader.rest)
+        self._drops_space = reader.ends_with_call
         return True
 
-    def _end_call(self, body: str, end: str, pieces: list[Piece]) -> None:
-        """Gives the calls of a section, or its text when there are none."""
-        calls = self._dialect.read_calls(body)
-        if calls is None:
-            if self._mark + body + end:
-                pieces.append(TextPiece(self._mark + body + end))
-            return
-        for call in calls:
-            pieces.append(CallPiece(self._n_calls, call))
-            self._n_calls += 1
+    def _enter_call(self, mark: str, held: str) -> None:
+        dialect, end = self._dialect, self._dialect.call_ends.get(mark)
+        self._enter(_Section.CALL, held)
+        self._reader = CallReader(
+            dialect.read_calls,
+            heads=dialect.heads if mark else (),  # a bare object may be an answer to the end
+            mark=mark,
+            ends=(end,) if end else (),
+            n_calls=self._n_calls,
+        )
 
     def _enter(self, section: _Section, held: str) -> None:
         self._section, self._held, self._is_fresh = section, held, True
@@ -154,24 +152,3 @@ class SectionParser:
         if text:
             self._is_fresh = False
             pieces.append(ReasoningPiece(text))
-
-
-def first_of(text: str, marks: Sequence[str]) -> tuple[int, str]:
-    """Where the first of the marks stands, and which; (-1, "") when there is none."""
-    found = [(at, -len(mark), mark) for mark in marks if (at := text.find(mark)) >= 0]
-    return (min(found)[0], min(found)[2]) if found else (-1, "")
-
-
-def longest_beginning(text: str, marks: Sequence[str]) -> int:
-    """Length of the longest end of the text that is the beginning, and no more, of a mark."""
-    longest = 0
-    for mark in marks:
-        start = max(0, len(text) - len(mark) + 1)
-        while len(text) - start > longest:
-            start = text.find(mark[0], start)
-            if start < 0:
-                break
-            if mark.startswith(text[start:]):
-                longest = max(longest, len(text) - start)
-            start += 1
-    return longest
