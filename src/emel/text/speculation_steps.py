@@ -13,23 +13,33 @@ if TYPE_CHECKING:
 
 
 def plan_drafts(context: WaveContext) -> None:
-    """Gives drafts to the lanes of a planned step, all of which decode: as many rows as pay, and as fit the batch."""
+    """Gives drafts to lanes of a planned step: as many rows as pay, and as fit the batch.
+
+    What pays is judged as if the step read no prompts: they make it longer, and a row of a draft no dearer.
+    """
     assert context.costs is not None
-    capacity, n_lanes = context.batch.capacity, len(context.step_lanes)
-    n_most = min(context.n_budget, capacity.max_outputs) - n_lanes
-    lanes = [lane.generator for lane in context.step_lanes]
-    chances = [
-        _chances(lane.context, n_most) if lane.state is State.DECODING and lane.context.speculator is not None else []
-        for lane in lanes
-    ]
-    speculators = [lane.context.speculator for lane in lanes]
-    guess_seconds = max((each.guess_seconds for each in speculators if each is not None), default=0.0)
-    for index, n in enumerate(share_rows(chances, n_most, context.costs, guess_seconds)):
-        generator, speculator = lanes[index].context, speculators[index]
-        if n and speculator is not None:
-            generator.draft = speculator.draft(generator.ids, n)
+    capacity, lanes = context.batch.capacity, context.step_lanes
+    n_rows = sum(lane.generator.context.n_step for lane in lanes)
+    n_most = min(context.n_budget - n_rows, capacity.max_outputs - len(lanes))
+    deciding = [index for index, lane in enumerate(lanes) if decides(lane.generator.context)]
+    chances, guess_seconds = [], 0.0
+    for index in deciding:
+        generator, speculator = lanes[index].generator, lanes[index].generator.context.speculator
+        is_drafted = generator.state is State.DECODING and speculator is not None
+        chances.append(_chances(generator.context, n_most) if is_drafted else [])
+        if speculator is not None:
+            guess_seconds = max(guess_seconds, speculator.guess_seconds)
+    for index, n in zip(deciding, share_rows(chances, n_most, context.costs, guess_seconds), strict=True):
+        generator_context = lanes[index].generator.context
+        if n and generator_context.speculator is not None:
+            generator_context.draft = generator_context.speculator.draft(generator_context.ids, n)
             sequence, n_step = context.additions[index]
-            context.additions[index] = sequence, n_step + len(generator.draft)
+            context.additions[index] = sequence, n_step + len(generator_context.draft)
+
+
+def decides(generator: GeneratorContext) -> bool:
+    """Whether the step computes the last of the ids: a token follows."""
+    return len(generator.ids) - generator.n_computed == 1
 
 
 def drop_drafts(context: WaveContext, _event: Step) -> None:

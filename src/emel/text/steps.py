@@ -13,7 +13,7 @@ from emel.kernel.sizes import KV_BLOCK
 from emel.text.errors import GenerationError
 from emel.text.generator import Computed
 from emel.text.lanes import fail, let_follow, preempt, preempt_last, settle
-from emel.text.speculation_steps import plan_drafts
+from emel.text.speculation_steps import decides, plan_drafts
 
 if TYPE_CHECKING:
     from emel.text.generator import GeneratorContext
@@ -29,22 +29,23 @@ def plan_step(context: WaveContext, _event: Step) -> None:
         return
     suspect = next((lane for lane in context.lanes if lane in context.suspects), None)
     lanes = context.lanes if suspect is None else [suspect]
-    n_deciding = sum(_n_left(lane.generator.context) == 1 for lane in lanes)
+    n_deciding = sum(decides(lane.generator.context) for lane in lanes)
     n_budget = min(context.n_budget - n_deciding, context.n_mixed) if n_deciding else context.n_budget
     context.n_reading = 0
     for lane in sorted(lanes, key=lambda lane: lane.rank):
         generator = lane.generator.context
-        n_left = _n_left(generator)
-        if n_left > 1:
-            n_left = _chunk(generator, min(n_left, n_budget - context.n_reading))
-            context.n_reading += n_left
-        generator.n_step, generator.draft = n_left, []
+        n = 1
+        if not decides(generator):
+            n_left = len(generator.ids) - generator.n_computed
+            n = _chunk(generator, min(n_left, n_budget - context.n_reading))
+            context.n_reading += n
+        generator.n_step, generator.draft = n, []
     context.step_lanes = [lane for lane in lanes if lane.generator.context.n_step]
     context.additions = [_addition(lane) for lane in context.step_lanes]
     context.is_steady = not context.n_reading and suspect is None
-    if context.costs is not None and context.is_steady:
+    if context.costs is not None and suspect is None and n_deciding:
         plan_drafts(context)
-        context.is_steady = all(lane.generator.context.speculator is None for lane in context.step_lanes)
+        context.is_steady &= all(lane.generator.context.speculator is None for lane in context.step_lanes)
 
 
 def preempt_and_plan(context: WaveContext, event: Step) -> None:
@@ -153,11 +154,6 @@ def publish(context: WaveContext, _event: Step) -> None:
 
 
 # ---- inside
-
-
-def _n_left(generator: GeneratorContext) -> int:
-    """Ids that are not computed; 1 is a lane that decodes, or the last token of a prompt."""
-    return len(generator.ids) - generator.n_computed
 
 
 def _chunk(generator: GeneratorContext, n: int) -> int:

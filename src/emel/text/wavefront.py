@@ -3,7 +3,7 @@
 1. Admit: the first of the waiting line, again and again, while a lane is free, the request is compatible with the lanes
    that run, and the memory holds its prompt (emel.text.waiting says who is first). None is admitted in its place.
 2. Plan: every lane that decodes gets a token, and what is left of the step's budget goes to prompts, lowest rank first.
-   When all decode, some get a draft, too (emel.text.speculation).
+   Some that decode get a draft, too (emel.text.speculation).
 3. Reserve for all of them or none. When they do not fit, drafts go first. While they do not fit, the lane of highest
    rank is preempted: it gives its memory back and waits at its rank, to be computed anew. The lane of lowest rank never
    is, so there is always progress. One that does not fit alone fails.

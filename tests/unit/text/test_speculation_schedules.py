@@ -164,6 +164,26 @@ def test_right_guesses_save_steps() -> None:
     wave.close()
 
 
+def test_guesses_are_made_in_steps_that_read_prompts() -> None:
+    """They take what prompts leave of the budget, and the outputs that nobody needs."""
+    wave = lone_wave(n_budget=32, n_mixed=3)
+    lane = wave.submit(longest_prompt(4, 40), 40)
+    wave.step(3)
+    counters = wave.context.counters
+    n_accepted, n_steps = counters.n_accepted_tokens, counters.n_steps
+    reader = wave.submit(longest_prompt(24, 2), 2)
+    while reader.generator.state in (State.QUEUED, State.PREFILLING) and not lane.ends:
+        wave.step()
+        assert wave.batch.n_tokens <= 32
+    assert counters.n_steps - n_steps > 3
+    assert counters.n_accepted_tokens - n_accepted > 3
+    wave.finish()
+    for each in (lane, reader):
+        wave.check_answer(each)
+    wave.check_over()
+    wave.close()
+
+
 class Eager(Oracle):
     """Is sure of whatever it guesses."""
 
