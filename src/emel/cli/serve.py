@@ -131,13 +131,13 @@ def _models(arguments: argparse.Namespace, aliases: dict[str, str]) -> ServedMod
         "overrides": dict(arguments.override_kv),
         "kv_type": arguments.kv_type,
         "lora": arguments.lora,
+        "draft": None if arguments.draft_model is None else locate(arguments.draft_model, offline=arguments.offline),
     }
     others = {
         "n_threads": arguments.threads,
         "isa": arguments.isa,
         "activations": arguments.activations,
         "speculation": arguments.speculation,
-        "draft": None if arguments.draft_model is None else locate(arguments.draft_model, offline=arguments.offline),
     }
     memory = None
     if arguments.memory is not None:

@@ -16,14 +16,13 @@ from emel.text.speculation_model import DraftModel, ModelSpeculator
 if TYPE_CHECKING:
     import os
 
+    from emel.engine.budget import SessionSizes
     from emel.engine.session import Session
     from emel.memory.hybrid import HybridCache
     from emel.memory.kv import KvCache
     from emel.model.loader import LoadedModel
 
 _TOKENS = "tokenizer.ggml.tokens"
-_CHUNK = 256
-"""Tokens of a run."""
 
 
 class Drafter:
@@ -32,16 +31,18 @@ class Drafter:
     RequestError for a model that cannot guess for the session's, and when loading fails as that of any model does.
     """
 
-    def __init__(self, session: Session, path: str | os.PathLike[str]) -> None:
+    def __init__(self, session: Session, path: str | os.PathLike[str], sizes: SessionSizes) -> None:
         self._opened: list[LoadedModel | KvCache | HybridCache | Batch | ReservedGraph] = []
         try:
-            model = load_model(path, session.pool, n_ctx=session.n_ctx)
+            n_ctx = min(session.n_ctx, sizes.n_ctx)
+            model = load_model(path, session.pool, n_ctx=n_ctx)
             self._opened.append(model)
             _check(model, session)
             parameters, n_rows = model.parameters, session.n_lanes
-            memory = open_memory(parameters, n_ctx=min(session.n_ctx, parameters.n_ctx), n_rows=n_rows)
+            n_ctx = min(n_ctx, parameters.n_ctx)
+            memory = open_memory(parameters, n_ctx=n_ctx, n_rows=n_rows, n_blocks=sizes.n_blocks)
             self._opened.append(memory)
-            n_tokens = max(min(_CHUNK, memory.n_ctx), n_rows)
+            n_tokens = max(min(sizes.chunk, n_ctx), n_rows)
             capacity = capacity_for(
                 memory, max_tokens=n_tokens, max_outputs=1, n_rows=n_rows, activations=session.activations
             )

@@ -138,10 +138,9 @@ def load(
     to twice as fast, at the accuracy of other engines and with other bits (docs/decisions/0001-two-planes.md);
     speculation: "lookup" computes guesses of what comes next along with what has come, where that is faster, and
     changes no bit (None: never);
-    draft: a smaller model of the same vocabulary that guesses in its place, outside of any memory budget; lora:
-    adapters in GGUF, each a path or (path, scale), merged into the weights in their order. Errors:
-    ModelNotFoundError, ModelFetchError, ModelLoadError (a ValueError), ModelReadError (an OSError), RequestError (a
-    ValueError) for the arguments, MemoryError.
+    draft: a smaller model of the same vocabulary that guesses in its place; lora: adapters in GGUF, each a path or
+    (path, scale), merged into the weights in their order. Errors: ModelNotFoundError, ModelFetchError, ModelLoadError
+    (a ValueError), ModelReadError (an OSError), RequestError (a ValueError) for the arguments, MemoryError.
     """
     from emel.engine.models import resolve_model
 

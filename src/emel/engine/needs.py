@@ -22,6 +22,7 @@ def needed_bytes(
     kv_type: str | None = None,
     overrides: Mapping[str, Scalar] | None = None,
     lora: Lora = (),
+    draft: str | os.PathLike[str] | None = None,
 ) -> int:
     """Bytes that `Model(path, memory=grant)` takes: fewer than the grant when all weights fit it.
 
@@ -37,9 +38,15 @@ def needed_bytes(
     from emel.model.loader import describe_adapted
     from emel.model.streamed import choose_residency
 
+    n_drafted = 0
+    if draft is not None:
+        from emel.engine.draft_share import share_for_draft
+
+        drafted = share_for_draft(draft, grant, n_ctx, n_lanes)
+        n_drafted, grant = drafted.n_bytes, drafted.rest
     budget = SessionBudget(grant, n_ctx, n_lanes + 1, checked_kv_type(kv_type), LARGEST)
     adapters = checked_adapters(lora)
     with load_failures(), open_gguf(path, overrides=overrides) as file:
         description = describe_adapted(file, adapters)
         residency = choose_residency(description, budget.weights(description))
-        return budget.fixed_bytes + residency.n_bytes
+        return n_drafted + budget.fixed_bytes + residency.n_bytes

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from emel.engine.adapters import Lora
     from emel.engine.budget import Grant
+    from emel.engine.draft_share import DraftShare
     from emel.engine.drafter import Drafter
     from emel.engine.loading import Preload
     from emel.engine.request import Request
@@ -103,6 +105,12 @@ class Session:
             self.activations: Activations = choose_activations(activations)
         self.n_lanes = n_lanes
         n_rows = n_lanes + 1  # one for what is computed between two steps
+        drafted: DraftShare | None = None
+        if budget is not None and draft is not None:
+            from emel.engine.draft_share import share_for_draft
+
+            drafted = share_for_draft(draft, budget, n_ctx, n_lanes)
+            budget = drafted.rest
         shares = None if budget is None else SessionBudget(budget, n_ctx, n_rows, cache_type, LARGEST)
         self.threads: ThreadChoice
         self.pool: LanePool
@@ -121,7 +129,7 @@ class Session:
             with load_failures():
                 self._build(n_ctx, n_rows, prefix_bytes, cache_type, LARGEST if shares is None else shares.sizes)
                 if draft is not None:
-                    self._open_drafter(draft)
+                    self._open_drafter(draft, drafted)
         except BaseException:
             self._give_back()
             raise
@@ -167,10 +175,12 @@ class Session:
         self._opened.append(self.embedders)
         self.tokenizer: Tokenizer = load_tokenizer(self.model.metadata, self.n_vocab)
 
-    def _open_drafter(self, path: str | os.PathLike[str]) -> None:
+    def _open_drafter(self, path: str | os.PathLike[str], share: DraftShare | None) -> None:
+        from emel.engine.draft_share import DRAFT_SIZES
         from emel.engine.drafter import Drafter
 
-        self.drafter = Drafter(self, path)
+        sizes = replace(DRAFT_SIZES, n_ctx=self.n_ctx) if share is None else share.sizes
+        self.drafter = Drafter(self, path, sizes)
         self._opened.append(self.drafter)
 
     @property

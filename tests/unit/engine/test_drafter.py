@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import emel
+from emel.engine.budget import Grant, SessionSizes
+from emel.engine.draft_share import share_for_draft
 from emel.errors import ModelNotFoundError, RequestError
 from model.every_model import EVERY_MODEL
 from model.tiny_llama import Geometry, write_tiny_llama
 from model.tiny_models import write_tiny_model
-from unit.engine.conftest import n_open
+from unit.engine.conftest import N_CTX, n_open
 from unit.engine.test_speculation import FreeRows, outcome, plain, random_request
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ def test_bad_draft_model_changes_nothing(tiny_path: Path, other_path: Path) -> N
 def test_prompt_longer_than_a_run_of_the_draft_model_is_read_in_several(
     tiny_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emel.engine.drafter._CHUNK", 7)
+    monkeypatch.setattr("emel.engine.draft_share.DRAFT_SIZES", SessionSizes(N_CTX, 7, 1))
     with load_with(tiny_path, tiny_path, n_threads=1, n_lanes=2) as model:
         answer = model.generate_ids([65 + each % 20 for each in range(40)], **GREEDY)
         assert answer.n_accepted_tokens == answer.n_draft_tokens > 20
@@ -113,6 +115,32 @@ def test_guesses_that_cost_more_than_a_step_are_not_made(tiny_path: Path) -> Non
         assert model.engine.drafter is not None
         model.engine.drafter._model.guess_seconds = 100.0
         assert model.generate_ids([70, 71], **GREEDY).n_draft_tokens == 0
+
+
+def test_draft_model_is_part_of_the_budget(tiny_path: Path) -> None:
+    budget = 64 << 20
+    share = share_for_draft(tiny_path, Grant(budget, budget), None, 2)
+    assert share.rest == Grant(budget - share.n_bytes, budget - share.n_bytes)
+    with (
+        load_with(tiny_path, tiny_path, n_threads=1, n_lanes=2, memory=budget) as model,
+        emel.load(tiny_path, n_threads=1, n_lanes=2, memory=budget - share.n_bytes) as alone,
+    ):
+        assert (model.engine.n_ctx, model.engine.chunk) == (alone.engine.n_ctx, alone.engine.chunk)
+        assert model.engine.memory.n_blocks == alone.engine.memory.n_blocks
+        drafter = model.engine.drafter
+        assert drafter is not None
+        assert drafter.memory.n_blocks == share.sizes.n_blocks
+        taken = sum(each.n_bytes for each in (drafter._opened[0].weights, drafter.memory))  # type: ignore[union-attr]
+        assert 0 < taken <= share.n_bytes
+        answer = model.generate_ids([70, 90, 65, 81, 68], **GREEDY)
+        assert answer.n_accepted_tokens == answer.n_draft_tokens > 20
+        assert outcome(answer) == outcome(plain(model, [70, 90, 65, 81, 68], GREEDY))
+
+
+def test_draft_model_that_leaves_nothing_is_refused(tiny_path: Path) -> None:
+    needed = share_for_draft(tiny_path, Grant(1 << 40, 1 << 20), None, 8).n_bytes
+    with pytest.raises(RequestError, match=rf"^the draft model takes {needed} of 1000 bytes of memory$"):
+        share_for_draft(tiny_path, Grant(1000, 1 << 20), None, 8)
 
 
 def test_cancelled_and_closed_with_drafts_under_way(tiny_path: Path) -> None:

@@ -1,0 +1,55 @@
+"""What a draft model takes of a budget of memory, before it is loaded: the session it guesses for gets what is left.
+
+Its weights stay in memory, all of them: a guess must cost less than what it saves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emel.engine.budget import Grant, SessionBudget, SessionSizes
+from emel.engine.failures import load_failures
+from emel.engine.loading import DEFAULT_CONTEXT
+from emel.errors import RequestError
+from emel.gguf import open_gguf
+from emel.kernel.sizes import KV_TYPES
+
+if TYPE_CHECKING:
+    import os
+
+DRAFT_SIZES = SessionSizes(DEFAULT_CONTEXT, 256, 1)
+"""What a draft model has where no budget makes it smaller."""
+_UNBOUNDED = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class DraftShare:
+    """Bytes of a draft model with all it needs, the sizes they are for, and what is left of the grant."""
+
+    n_bytes: int
+    sizes: SessionSizes
+    rest: Grant
+
+
+def share_for_draft(path: str | os.PathLike[str], grant: Grant, n_ctx: int | None, n_lanes: int) -> DraftShare:
+    """The share of a draft model for a session of `n_lanes` requests.
+
+    RequestError when it leaves nothing; ModelLoadError for what is no model, ModelReadError.
+    """
+    from emel.model.loader import check_description, describe_file
+    from emel.model.residency import WeightBudget
+    from emel.model.streamed import choose_residency
+
+    budget = SessionBudget(Grant(_UNBOUNDED, grant.whole), n_ctx, n_lanes, KV_TYPES[0], DRAFT_SIZES)
+    with load_failures(), open_gguf(path) as file:
+        description = describe_file(file)
+        check_description(description)
+        weights = WeightBudget(_UNBOUNDED, budget.weights(description).max_rows)
+        n_bytes = budget.fixed_bytes + choose_residency(description, weights).n_bytes
+    if n_bytes >= grant.n_bytes:
+        raise RequestError(
+            f"the draft model takes {n_bytes} of {grant.n_bytes} bytes of memory",
+            hint="give more memory, or load without draft",
+        )
+    return DraftShare(n_bytes, budget.sizes, Grant(grant.n_bytes - n_bytes, grant.whole - n_bytes))
