@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from emel.errors import RequestError
 from emel.kernel.sizes import KV_TYPES
+from emel.text.errors import shown
 from emel.text.sampling import SamplingError, SamplingParams
 from emel.text.sampling_fields import Number
 from emel.text.sampling_tokens import biases_by_id, with_breakers
@@ -40,14 +41,14 @@ def checked_model(model: object) -> str:
         name = os.fspath(model)
         if isinstance(name, str):
             return name
-    raise RequestError(f"the model is {_shown(model)}: it must be a name or a path (a str or pathlib.Path)")
+    raise RequestError(f"the model is {shown(model)}: it must be a name or a path (a str or pathlib.Path)")
 
 
 def checked_path(path: object) -> str:
     """The path of a file, as text."""
     if isinstance(path, str | os.PathLike) and isinstance(name := os.fspath(path), str):
         return name
-    raise RequestError(f"the path is {_shown(path)}: it must be a str or pathlib.Path")
+    raise RequestError(f"the path is {shown(path)}: it must be a str or pathlib.Path")
 
 
 def checked_count(value: object, name: str) -> int:
@@ -62,7 +63,7 @@ def checked_text(text: object, name: str = "the prompt") -> str | bytes:
     """A str or bytes."""
     if isinstance(text, str | bytes):
         return text
-    raise RequestError(f"{name} is {_shown(text)}: it must be a str (or bytes)")
+    raise RequestError(f"{name} is {shown(text)}: it must be a str (or bytes)")
 
 
 def checked_whole(value: object, name: str) -> int:
@@ -72,7 +73,7 @@ def checked_whole(value: object, name: str) -> int:
             return operator.index(value)  # type: ignore[arg-type]
         except TypeError:
             pass
-    raise RequestError(f"{name} is {_shown(value)}: it must be a whole number")
+    raise RequestError(f"{name} is {shown(value)}: it must be a whole number")
 
 
 def checked_kv_type(name: object) -> TensorType:
@@ -83,20 +84,20 @@ def checked_kv_type(name: object) -> TensorType:
     if isinstance(name, str) and name.lower() in types:
         return types[name.lower()]
     *others, last = map(repr, types)
-    raise RequestError(f"kv_type is {_shown(name)}: it must be {', '.join(others)} or {last}")
+    raise RequestError(f"kv_type is {shown(name)}: it must be {', '.join(others)} or {last}")
 
 
 def checked_speculation(name: object) -> str | None:
     """How guesses are made: "lookup", or None for not at all."""
     if name is None or name in SPECULATIONS:
         return name
-    raise RequestError(f"speculation is {_shown(name)}: it must be {' or '.join(map(repr, SPECULATIONS))}, or None")
+    raise RequestError(f"speculation is {shown(name)}: it must be {' or '.join(map(repr, SPECULATIONS))}, or None")
 
 
 def checked_ids(token_ids: object, n_vocab: int) -> list[int]:
     """Token ids of a vocabulary, as plain ints: from a list, a tuple, an array of NumPy."""
     if isinstance(token_ids, str | bytes) or not isinstance(token_ids, Iterable):
-        raise RequestError(f"the token ids are {_shown(token_ids)}: they must be a sequence of whole numbers")
+        raise RequestError(f"the token ids are {shown(token_ids)}: they must be a sequence of whole numbers")
     ids = [checked_whole(each, f"token {index}") for index, each in enumerate(token_ids)]
     for each in (min(ids), max(ids)) if ids else ():
         if not 0 <= each < n_vocab:
@@ -120,14 +121,14 @@ def checked_prompt(token_ids: object, n_vocab: int, n_ctx: int) -> list[int]:
 def checked_prompts(prompts: object) -> Iterable[Any]:
     """Several prompts, not one; each is checked when its turn comes."""
     if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
-        raise RequestError(f"the prompts are {_shown(prompts)}: they must be a list of texts, or another iterable")
+        raise RequestError(f"the prompts are {shown(prompts)}: they must be a list of texts, or another iterable")
     return prompts
 
 
 def checked_messages(messages: object) -> Sequence[Mapping[str, Any]]:
     """Messages as a list; what is in them is for the template to judge."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise RequestError(f"the messages are {_shown(messages)}: they must be a list of dicts with role and content")
+        raise RequestError(f"the messages are {shown(messages)}: they must be a list of dicts with role and content")
     return list(messages)
 
 
@@ -138,7 +139,7 @@ def checked_request(
     keywords = {name: given[name] for name in _KEYWORDS if name in given}
     for name in ("cache_prompt", "digests", "speculate"):
         if not isinstance(keywords.get(name, True), bool):
-            raise RequestError(f"{name} is {_shown(keywords[name])}: it must be True or False")
+            raise RequestError(f"{name} is {shown(keywords[name])}: it must be True or False")
     priority = keywords["priority"] = checked_whole(keywords.get("priority", 0), "priority")
     if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
         raise RequestError(f"priority is {priority}: allowed are whole numbers from {-MAX_PRIORITY} to {MAX_PRIORITY}")
@@ -176,17 +177,10 @@ def _checked_stops(stop: object) -> tuple[str, ...]:
     stops = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, Iterable) else (stop,)
     for each in stops:
         if not isinstance(each, str) or not each:
-            raise RequestError(
-                f"stop is {_shown(stop)}: allowed are a str or several, each with at least one character"
-            )
+            raise RequestError(f"stop is {shown(stop)}: allowed are a str or several, each with at least one character")
     n_characters = sum(map(len, stops))
     if n_characters > MAX_STOP_CHARACTERS:
         raise RequestError(
             f"stop has {n_characters} characters in {len(stops)} strings: at most {MAX_STOP_CHARACTERS} are allowed"
         )
     return stops
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."

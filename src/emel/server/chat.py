@@ -10,17 +10,17 @@ from starlette.responses import JSONResponse
 
 from emel.engine.transcript import record
 from emel.server import sse
+from emel.server.answering import respond
 from emel.server.body import read_shape
 from emel.server.choices import Job
-from emel.server.connection import EventStream
 from emel.server.constraints import constraint_of
-from emel.server.errors import invalid, of_exception
-from emel.server.generating import begin, in_thread, new_head, settings_used, timings, usage, whole
+from emel.server.errors import invalid
+from emel.server.generating import in_thread, new_head, settings_used, timings, usage
 from emel.server.logprobs import chat_logprobs
 from emel.server.served import ready_model
 from emel.server.shapes import ChatRequest
 from emel.server.tools import calls_on_wire, chosen_tools, tool_constraint
-from emel.text.answers import CallArguments, CallBegun, PlainParser, ReasoningPiece, TextPiece, ToolCall, new_parser
+from emel.text.answers import CallBegun, PlainParser, ReasoningPiece, TextPiece, ToolCall, new_parser
 from emel.text.chat_messages import ChatTemplateError
 from emel.text.chat_tokens import encode_prompt, render_chat
 
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from emel.server.choices import Answer, Choices, Step
-    from emel.server.generating import Head
+    from emel.server.connection import EventStream
+    from emel.server.errors import ApiError
     from emel.server.served_model import ServedModel
-    from emel.text.answers import AnswerParser
+    from emel.text.answers import AnswerParser, Piece
     from emel.text.chat_tokens import ChatPrompt
     from emel.text.constraint import Constraint
 
@@ -55,26 +56,11 @@ class Chat:
 
 async def create_chat_completion(request: Request) -> Response | EventStream:
     """The endpoint."""
-    state = request.app.state
     shape = await read_shape(request, ChatRequest)
     served = await ready_model(request, shape.model)
     chat = await in_thread(request, prepare, served, shape)
-    choices = begin(request, served, [chat.job(shape.n or 1)])
-    if shape.stream:
-        head = new_head("chatcmpl-", "chat.completion.chunk", served)
-        events = _events(served, shape, chat, choices, head)
-        return EventStream(events, state.settings.ping_seconds, choices.cancel)
-    answers = await whole(request, choices)
-    head = new_head("chatcmpl-", "chat.completion", served)
-    return JSONResponse(
-        {
-            **head.fields(),
-            "choices": [_choice(served, shape, answer) for answer in answers],
-            "usage": usage([chat.prompt_ids], answers),
-            **_extras(answers),
-            **_transcript(served, shape, chat, answers),
-        }
-    )
+    wording = _Wording(served, shape, chat)
+    return await respond(request, served, [chat.job(shape.n or 1)], wording, is_streamed=bool(shape.stream))
 
 
 async def apply_template(request: Request) -> Response:
@@ -130,81 +116,88 @@ def prepare(served: ServedModel, shape: ChatRequest) -> Chat:
     return Chat(prompt, ids, options, parser, constraint_of(served, shape, forced))
 
 
-def _choice(served: ServedModel, shape: ChatRequest, answer: Answer) -> dict[str, Any]:
-    text = "".join(answer.text)
-    message: dict[str, Any] = {"role": "assistant", "content": text if text or not answer.calls else None}
-    if answer.reasoning:
-        message["reasoning_content"] = "".join(answer.reasoning)
-    if answer.calls:
-        message["tool_calls"] = calls_on_wire(answer.calls)
-    logprobs = chat_logprobs(served.model.tokenizer, answer.logprobs) if shape.logprobs else None
-    return {
-        "index": answer.index,
-        "message": message,
-        "logprobs": logprobs,
-        "finish_reason": answer.finish_reason,
-    }
+@dataclass(frozen=True, slots=True)
+class _Wording:
+    """OpenAI's words for the answers to a chat."""
 
+    served: ServedModel
+    shape: ChatRequest
+    chat: Chat
+    done: bytes = sse.DONE
 
-def _transcript(served: ServedModel, shape: ChatRequest, chat: Chat, answers: list[Answer]) -> dict[str, Any]:
-    """The transcript of the first answer, for `emel verify`, if it was asked for."""
-    completion = answers[0].completion
-    if not shape.transcript or completion is None:
-        return {}
-    recorded = record(served.model, chat.prompt_ids, completion, is_constrained=chat.new_constraint is not None)
-    return {"transcript": recorded.to_json()}
+    def whole(self, answers: list[Answer]) -> dict[str, Any]:
+        return {
+            **new_head("chatcmpl-", "chat.completion", self.served).fields(),
+            "choices": [self._choice(answer) for answer in answers],
+            "usage": usage([self.chat.prompt_ids], answers),
+            **self._extras(answers[0]),
+        }
 
-
-def _extras(answers: list[Answer]) -> dict[str, Any]:
-    first = answers[0].completion
-    return {} if first is None else {"timings": timings(first), "generation_settings": settings_used(first)}
-
-
-async def _events(
-    served: ServedModel, shape: ChatRequest, chat: Chat, choices: Choices, head: Head
-) -> AsyncGenerator[bytes, None]:
-    event = sse.Events(head.fields()).event
-    try:
+    async def events(self, choices: Choices) -> AsyncGenerator[bytes, None]:
+        event = sse.Events(new_head("chatcmpl-", "chat.completion.chunk", self.served).fields()).event
         for answer in choices.answers:
             yield event(choices=[_delta(answer.index, {"role": "assistant", "content": ""})])
         async for step in choices.steps():
-            for delta, logprobs in _deltas(served, shape, step):
+            for delta, logprobs in self._deltas(step):
                 yield event(choices=[_delta(step.answer.index, delta, logprobs)])
             if step.chunk.completion is not None:
                 end = _delta(step.answer.index, {}, None, step.answer.finish_reason)
-                extras = {**_extras([step.answer]), **_transcript(served, shape, chat, [step.answer])}
-                yield event(choices=[end], **extras)
-        if shape.wants_usage:
-            yield event(choices=[], usage=usage([chat.prompt_ids], choices.answers))
-    except Exception as error:
-        yield sse.event(of_exception(error).body)
-    else:
-        yield sse.DONE
-    finally:
-        choices.cancel()
+                yield event(choices=[end], **self._extras(step.answer))
+        if self.shape.wants_usage:
+            yield event(choices=[], usage=usage([self.chat.prompt_ids], choices.answers))
+
+    def failed(self, error: ApiError) -> bytes:
+        return sse.event(error.body)
+
+    def _choice(self, answer: Answer) -> dict[str, Any]:
+        text = "".join(answer.text)
+        message: dict[str, Any] = {"role": "assistant", "content": text if text or not answer.begun else None}
+        if answer.reasoning:
+            message["reasoning_content"] = "".join(answer.reasoning)
+        if answer.begun:
+            message["tool_calls"] = calls_on_wire(answer.calls)
+        logprobs = chat_logprobs(self.served.model.tokenizer, answer.logprobs) if self.shape.logprobs else None
+        return {
+            "index": answer.index,
+            "message": message,
+            "logprobs": logprobs,
+            "finish_reason": answer.finish_reason,
+        }
+
+    def _deltas(self, step: Step) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+        """The deltas of a step; its log probabilities go with the first."""
+        deltas = [_delta_of(piece) for piece in step.pieces]
+        logprobs = None
+        if self.shape.logprobs and step.chunk.logprobs:
+            logprobs = chat_logprobs(self.served.model.tokenizer, step.chunk.logprobs)
+            if not logprobs["content"]:
+                logprobs = None
+            elif not deltas:
+                deltas.append({"content": ""})
+        return [(delta, None if index else logprobs) for index, delta in enumerate(deltas)]
+
+    def _extras(self, answer: Answer) -> dict[str, Any]:
+        """What took how long, what was used, and the transcript for `emel verify` if it was asked for."""
+        completion = answer.completion
+        if completion is None:
+            return {}
+        extras = {"timings": timings(completion), "generation_settings": settings_used(completion)}
+        if self.shape.transcript:
+            is_constrained = self.chat.new_constraint is not None
+            recorded = record(self.served.model, self.chat.prompt_ids, completion, is_constrained=is_constrained)
+            extras["transcript"] = recorded.to_json()
+        return extras
 
 
-def _deltas(served: ServedModel, shape: ChatRequest, step: Step) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """The deltas of a step; its log probabilities go with the first."""
-    deltas: list[dict[str, Any]] = []
-    for piece in step.pieces:
-        if isinstance(piece, TextPiece):
-            deltas.append({"content": piece.text})
-        elif isinstance(piece, ReasoningPiece):
-            deltas.append({"reasoning_content": piece.text})
-        elif isinstance(piece, CallBegun):
-            [call] = calls_on_wire([ToolCall(piece.name, "")])
-            deltas.append({"tool_calls": [{"index": piece.index, **call}]})
-        elif isinstance(piece, CallArguments):
-            deltas.append({"tool_calls": [{"index": piece.index, "function": {"arguments": piece.text}}]})
-    logprobs = None
-    if shape.logprobs and step.chunk.logprobs:
-        logprobs = chat_logprobs(served.model.tokenizer, step.chunk.logprobs)
-        if not logprobs["content"]:
-            logprobs = None
-        elif not deltas:
-            deltas.append({"content": ""})
-    return [(delta, None if index else logprobs) for index, delta in enumerate(deltas)]
+def _delta_of(piece: Piece) -> dict[str, Any]:
+    if isinstance(piece, TextPiece):
+        return {"content": piece.text}
+    if isinstance(piece, ReasoningPiece):
+        return {"reasoning_content": piece.text}
+    if isinstance(piece, CallBegun):
+        [call] = calls_on_wire([ToolCall(piece.name, "")])
+        return {"tool_calls": [{"index": piece.index, **call}]}
+    return {"tool_calls": [{"index": piece.index, "function": {"arguments": piece.text}}]}
 
 
 def _delta(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from starlette.responses import JSONResponse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from emel.server import sse
+from emel.server.answering import respond
 from emel.server.body import read_shape
 from emel.server.choices import Job
-from emel.server.connection import EventStream
 from emel.server.constraints import constraint_of
-from emel.server.errors import invalid, of_exception
-from emel.server.generating import begin, check_count, in_thread, new_head, settings_used, timings, usage, whole
+from emel.server.errors import invalid
+from emel.server.generating import check_count, in_thread, new_head, settings_used, timings, usage
 from emel.server.logprobs import completion_logprobs
 from emel.server.served import ready_model
 from emel.server.shapes import CompletionRequest
@@ -25,21 +24,14 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from emel.server.choices import Answer, Choices
-    from emel.server.generating import Head
+    from emel.server.connection import EventStream
+    from emel.server.errors import ApiError
     from emel.server.served_model import ServedModel
     from emel.text.constraint import Constraint
 
 
-class Prompts(NamedTuple):
-    """The prompts of a request, and what of them is echoed before each answer."""
-
-    ids: list[list[int]]
-    echoes: list[str]
-
-
 async def create_completion(request: Request) -> Response | EventStream:
     """The endpoint."""
-    state = request.app.state
     shape = await read_shape(request, CompletionRequest)
     _check(shape)
     served = await ready_model(request, shape.model)
@@ -48,25 +40,9 @@ async def create_completion(request: Request) -> Response | EventStream:
     prompts, new_constraint = await in_thread(request, _prepare, served, shape)
     echoes = [served.model.detokenize(ids) if shape.echo else "" for ids in prompts for _ in range(n)]
     options = shape.sampling()
-    choices = begin(request, served, [Job(ids, options, PlainParser, new_constraint, n) for ids in prompts])
-    if shape.stream:
-        head = new_head("cmpl-", "text_completion", served)
-        texts = Prompts(prompts, echoes)
-        events = _events(served, shape, choices, head, texts)
-        return EventStream(events, state.settings.ping_seconds, choices.cancel)
-    answers = await whole(request, choices)
-    head = new_head("cmpl-", "text_completion", served)
-    first = answers[0].completion
-    assert first is not None
-    return JSONResponse(
-        {
-            **head.fields(),
-            "choices": [_choice(served, shape, each, echoes[each.index]) for each in answers],
-            "usage": usage(prompts, answers),
-            "timings": timings(first),
-            "generation_settings": settings_used(first),
-        }
-    )
+    jobs = [Job(ids, options, PlainParser, new_constraint, n) for ids in prompts]
+    wording = _Wording(served, shape, prompts, echoes)
+    return await respond(request, served, jobs, wording, is_streamed=bool(shape.stream))
 
 
 def _check(shape: CompletionRequest) -> None:
@@ -87,33 +63,39 @@ def _prepare(served: ServedModel, shape: CompletionRequest) -> tuple[list[list[i
     return prompts, constraint_of(served, shape)
 
 
-def _choice(served: ServedModel, shape: CompletionRequest, answer: Answer, echo: str) -> dict[str, Any]:
-    logprobs = None
-    if shape.logprobs is not None:
-        logprobs = completion_logprobs(served.model.tokenizer, answer.logprobs, len(echo))
-    text = echo + "".join(answer.text)
-    return {"index": answer.index, "text": text, "logprobs": logprobs, "finish_reason": answer.finish_reason}
+@dataclass(frozen=True, slots=True)
+class _Wording:
+    """OpenAI's words for the answers to prompts. `echoes`: of each answer, what is told before it."""
 
+    served: ServedModel
+    shape: CompletionRequest
+    prompts: list[list[int]]
+    echoes: list[str]
+    done: bytes = sse.DONE
 
-async def _events(
-    served: ServedModel,
-    shape: CompletionRequest,
-    choices: Choices,
-    head: Head,
-    prompts: Prompts,
-) -> AsyncGenerator[bytes, None]:
-    event = sse.Events(head.fields()).event
-    offsets = list(map(len, prompts.echoes))
-    try:
-        for answer, echo in zip(choices.answers, prompts.echoes, strict=True):
+    def whole(self, answers: list[Answer]) -> dict[str, Any]:
+        first = answers[0].completion
+        assert first is not None
+        return {
+            **new_head("cmpl-", "text_completion", self.served).fields(),
+            "choices": [self._choice(each) for each in answers],
+            "usage": usage(self.prompts, answers),
+            "timings": timings(first),
+            "generation_settings": settings_used(first),
+        }
+
+    async def events(self, choices: Choices) -> AsyncGenerator[bytes, None]:
+        event = sse.Events(new_head("cmpl-", "text_completion", self.served).fields()).event
+        offsets = list(map(len, self.echoes))
+        for answer, echo in zip(choices.answers, self.echoes, strict=True):
             if echo:
                 yield event(choices=[_part(answer.index, echo, None, None)])
         async for step in choices.steps():
             index = step.answer.index
             text = "".join(piece.text for piece in step.pieces if isinstance(piece, TextPiece))
             logprobs = None
-            if shape.logprobs is not None and step.chunk.logprobs:
-                logprobs = completion_logprobs(served.model.tokenizer, step.chunk.logprobs, offsets[index])
+            if self.shape.logprobs is not None and step.chunk.logprobs:
+                logprobs = completion_logprobs(self.served.model.tokenizer, step.chunk.logprobs, offsets[index])
                 offsets[index] += sum(map(len, logprobs["tokens"]))
             if text or (logprobs and logprobs["tokens"]):
                 yield event(choices=[_part(index, text, logprobs, None)])
@@ -121,14 +103,17 @@ async def _events(
                 end = _part(index, "", None, step.answer.finish_reason)
                 told = {"timings": timings(completion), "generation_settings": settings_used(completion)}
                 yield event(choices=[end], **told)
-        if shape.wants_usage:
-            yield event(choices=[], usage=usage(prompts.ids, choices.answers))
-    except Exception as error:
-        yield sse.event(of_exception(error).body)
-    else:
-        yield sse.DONE
-    finally:
-        choices.cancel()
+        if self.shape.wants_usage:
+            yield event(choices=[], usage=usage(self.prompts, choices.answers))
+
+    def failed(self, error: ApiError) -> bytes:
+        return sse.event(error.body)
+
+    def _choice(self, answer: Answer) -> dict[str, Any]:
+        echo, logprobs = self.echoes[answer.index], None
+        if self.shape.logprobs is not None:
+            logprobs = completion_logprobs(self.served.model.tokenizer, answer.logprobs, len(echo))
+        return _part(answer.index, echo + "".join(answer.text), logprobs, answer.finish_reason)
 
 
 def _part(index: int, text: str, logprobs: dict[str, Any] | None, finish_reason: str | None) -> dict[str, Any]:

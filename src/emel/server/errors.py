@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from starlette.responses import JSONResponse
 
 from emel.errors import EmelError, RequestError
-from emel.text.errors import NotFiniteError
+from emel.text.errors import NotFiniteError, shown
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -115,9 +115,9 @@ def of_shape(error: ValidationError) -> ApiError:
     first = error.errors(include_url=False, include_context=False)[0]
     where = ".".join(str(each) for each in first["loc"])
     seen = first.get("input")
-    shown = "" if first["type"] == "missing" or isinstance(seen, dict) else f" (it is {_shown(seen)})"
+    told = "" if first["type"] == "missing" or isinstance(seen, dict) else f" (it is {shown(seen)})"
     message = first["msg"][:1].lower() + first["msg"][1:]
-    return invalid(f"{where}: {message}{shown}" if where else message, where or None)
+    return invalid(f"{where}: {message}{told}" if where else message, where or None)
 
 
 def of_exception(error: BaseException) -> ApiError:
@@ -159,8 +159,3 @@ def kind_of_failure(error: Exception) -> str:
 
 def _failed(error: Exception) -> ApiError:
     return ApiError(500, f"the request failed: {error}")
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -6,20 +6,19 @@ A request is turned into that of a chat and answered like one; only the words on
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
 from starlette.responses import JSONResponse
 
 from emel.server import sse
+from emel.server.answering import respond
 from emel.server.body import read_shape
 from emel.server.chat import prepare
-from emel.server.connection import EventStream
-from emel.server.errors import invalid, of_exception
-from emel.server.generating import begin, in_thread, new_id, whole
-from emel.server.sampling import Shape
+from emel.server.errors import invalid
+from emel.server.generating import in_thread, new_id
+from emel.server.message_requests import MessagesRequest, as_chat
 from emel.server.served import ready_model
-from emel.server.shapes import ChatRequest
 from emel.text.answers import CallArguments, CallBegun, ReasoningPiece, TextPiece, ToolCall
 
 if TYPE_CHECKING:
@@ -29,28 +28,12 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from emel.server.choices import Answer, Choices
+    from emel.server.connection import EventStream
+    from emel.server.errors import ApiError
     from emel.server.served_model import ServedModel
     from emel.text.answers import Piece
 
 _STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use"}
-_TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-
-
-class MessagesRequest(Shape):
-    """POST /v1/messages."""
-
-    model: str | None = None
-    messages: list[dict[str, Any]] = Field(min_length=1)
-    max_tokens: int | None = Field(None, ge=1)
-    system: str | list[dict[str, Any]] | None = None
-    stop_sequences: list[str] | None = None
-    stream: bool | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: dict[str, Any] | None = None
-    thinking: dict[str, Any] | None = None
 
 
 async def create_message(request: Request) -> Response | EventStream:
@@ -60,13 +43,8 @@ async def create_message(request: Request) -> Response | EventStream:
         raise invalid("max_tokens: field required", "max_tokens")
     served = await ready_model(request, shape.model)
     chat = await in_thread(request, prepare, served, as_chat(shape))
-    choices = begin(request, served, [chat.job()])
-    if shape.stream:
-        events = _events(served, choices, len(chat.prompt_ids))
-        return EventStream(events, request.app.state.settings.ping_seconds, choices.cancel)
-    [answer] = await whole(request, choices)
-    usage = _usage(answer, len(chat.prompt_ids))
-    return JSONResponse({**_message(served, _content(answer)), **_ending(answer), "usage": usage})
+    wording = _Wording(served, len(chat.prompt_ids))
+    return await respond(request, served, [chat.job()], wording, is_streamed=bool(shape.stream))
 
 
 async def count_tokens(request: Request) -> Response:
@@ -75,88 +53,6 @@ async def count_tokens(request: Request) -> Response:
     served = await ready_model(request, shape.model)
     chat = await in_thread(request, prepare, served, as_chat(shape))
     return JSONResponse({"input_tokens": len(chat.prompt_ids)})
-
-
-def as_chat(shape: MessagesRequest) -> ChatRequest:
-    """The same request as one of a chat; ApiError 400 for what a chat cannot say."""
-    messages: list[dict[str, Any]] = []
-    if shape.system:
-        messages.append({"role": "system", "content": _joined(shape.system, "system")})
-    for index, message in enumerate(shape.messages):
-        messages += _chat_messages(message, f"messages[{index}]")
-    given: dict[str, Any] = {
-        "messages": messages,
-        "max_tokens": shape.max_tokens,
-        "stop": shape.stop_sequences,
-        "temperature": shape.temperature,
-        "top_p": shape.top_p,
-        "top_k": shape.top_k,
-        "tools": [_chat_tool(tool, index) for index, tool in enumerate(shape.tools or ())] or None,
-    }
-    if shape.tool_choice is not None:
-        given["tool_choice"] = _chat_tool_choice(shape.tool_choice)
-    if shape.thinking is not None:
-        given["chat_template_kwargs"] = {"enable_thinking": shape.thinking.get("type") == "enabled"}
-    chat: ChatRequest = ChatRequest.model_validate(given)
-    return chat
-
-
-def _chat_messages(message: dict[str, Any], where: str) -> Iterator[dict[str, Any]]:
-    """A message, whose results of tools are messages of their own in a chat."""
-    role, content = message.get("role"), message.get("content")
-    if role not in ("user", "assistant"):
-        raise invalid(f"{where}.role is {role!r:.40}: allowed are 'user' and 'assistant'", "messages")
-    if isinstance(content, str):
-        yield {"role": role, "content": content}
-        return
-    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
-        raise invalid(f"{where}.content must be a text or a list of blocks", "messages")
-    texts, calls = [], []
-    for index, block in enumerate(content):
-        kind = block.get("type")
-        if kind == "text":
-            texts.append(str(block.get("text", "")))
-        elif kind == "tool_use":
-            function = {"name": block.get("name"), "arguments": block.get("input") or {}}
-            calls.append({"id": block.get("id"), "type": "function", "function": function})
-        elif kind == "tool_result":
-            told = _joined(block.get("content") or "", f"{where}.content[{index}]")
-            yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": told}
-        elif kind not in ("thinking", "redacted_thinking"):
-            raise invalid(
-                f"{where}.content[{index}] is a block of type {kind!r:.40}, which is not supported", "messages"
-            )
-    if texts or calls:
-        yield {"role": role, "content": "\n".join(texts), **({"tool_calls": calls} if calls else {})}
-
-
-def _joined(content: str | list[dict[str, Any]], where: str) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list) or not all(isinstance(b, dict) and b.get("type") == "text" for b in content):
-        raise invalid(f"{where} must be a text or a list of text blocks", where.partition("[")[0])
-    return "\n".join(str(block.get("text", "")) for block in content)
-
-
-def _chat_tool(tool: dict[str, Any], index: int) -> dict[str, Any]:
-    if "input_schema" not in tool:
-        raise invalid(f"tools[{index}] must have a name and an input_schema", "tools")
-    function = {"name": tool.get("name"), "parameters": tool["input_schema"]}
-    if "description" in tool:
-        function["description"] = tool["description"]
-    return {"type": "function", "function": function}
-
-
-def _chat_tool_choice(choice: dict[str, Any]) -> str | dict[str, Any]:
-    kind = choice.get("type")
-    if kind == "tool":
-        return {"type": "function", "function": {"name": choice.get("name")}}
-    if not isinstance(kind, str) or kind not in _TOOL_CHOICES:
-        raise invalid(f"tool_choice.type is {kind!r:.40}: allowed are auto, any, none and tool", "tool_choice")
-    return _TOOL_CHOICES[kind]
-
-
-# ---- answers
 
 
 def _message(served: ServedModel, content: list[dict[str, Any]]) -> dict[str, Any]:
@@ -200,24 +96,35 @@ def _usage(answer: Answer, n_prompt: int) -> dict[str, Any]:
     }
 
 
-async def _events(served: ServedModel, choices: Choices, n_prompt: int) -> AsyncGenerator[bytes, None]:
-    blocks = _Blocks()
-    try:
-        usage = {"input_tokens": n_prompt, "output_tokens": 0}
-        yield _event("message_start", message={**_message(served, []), "usage": usage})
+@dataclass(frozen=True, slots=True)
+class _Wording:
+    """Anthropic's words for the answer to a message."""
+
+    served: ServedModel
+    n_prompt: int
+    done: bytes = b""
+
+    def whole(self, answers: list[Answer]) -> dict[str, Any]:
+        [answer] = answers
+        used = _usage(answer, self.n_prompt)
+        return {**_message(self.served, _content(answer)), **_ending(answer), "usage": used}
+
+    async def events(self, choices: Choices) -> AsyncGenerator[bytes, None]:
+        blocks = _Blocks()
+        usage = {"input_tokens": self.n_prompt, "output_tokens": 0}
+        yield _event("message_start", message={**_message(self.served, []), "usage": usage})
         async for step in choices.steps():
             for event in blocks.events_of(step.pieces):
                 yield event
             if step.chunk.completion is not None:
                 for event in blocks.close():
                     yield event
-                used = _usage(step.answer, n_prompt)
+                used = _usage(step.answer, self.n_prompt)
                 yield _event("message_delta", delta=_ending(step.answer), usage=used)
                 yield _event("message_stop")
-    except Exception as error:
-        yield sse.event(of_exception(error).anthropic_body, "error")
-    finally:
-        choices.cancel()
+
+    def failed(self, error: ApiError) -> bytes:
+        return sse.event(error.anthropic_body, "error")
 
 
 class _Blocks:

@@ -30,7 +30,7 @@ from emel.server.answer_shapes import (
     TokenList,
 )
 from emel.server.errors import ANTHROPIC_PATHS
-from emel.server.messages import MessagesRequest
+from emel.server.message_requests import MessagesRequest
 from emel.server.response_requests import ResponsesRequest
 from emel.server.shapes import (
     ChatRequest,

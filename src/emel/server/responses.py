@@ -8,13 +8,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import JSONResponse
-
+from emel.server.answering import respond
 from emel.server.body import read_shape
 from emel.server.chat import prepare
-from emel.server.connection import EventStream
-from emel.server.errors import of_exception
-from emel.server.generating import begin, in_thread, new_id, whole
+from emel.server.generating import in_thread, new_id
 from emel.server.response_events import ResponseEvents
 from emel.server.response_items import call_item, message_item, reasoning_item
 from emel.server.response_requests import ResponsesRequest, as_chat
@@ -27,6 +24,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from emel.server.choices import Answer, Choices
+    from emel.server.connection import EventStream
+    from emel.server.errors import ApiError
     from emel.server.served_model import ServedModel
 
 
@@ -35,13 +34,8 @@ async def create_response(request: Request) -> Response | EventStream:
     shape = await read_shape(request, ResponsesRequest)
     served = await ready_model(request, shape.model)
     chat = await in_thread(request, prepare, served, as_chat(shape))
-    choices = begin(request, served, [chat.job()])
-    head = _head(served, shape)
-    if shape.stream:
-        events = _events(choices, head, len(chat.prompt_ids))
-        return EventStream(events, request.app.state.settings.ping_seconds, choices.cancel)
-    [answer] = await whole(request, choices)
-    return JSONResponse({**head, **_ending(answer, len(chat.prompt_ids)), "output": _output(answer)})
+    wording = _Wording(_head(served, shape), len(chat.prompt_ids))
+    return await respond(request, served, [chat.job()], wording, is_streamed=bool(shape.stream))
 
 
 def _head(served: ServedModel, shape: ResponsesRequest) -> dict[str, Any]:
@@ -101,22 +95,32 @@ def _output(answer: Answer) -> list[dict[str, Any]]:
     return items + [call_item(new_id("fc_"), new_id("call_"), call) for call in answer.calls]
 
 
-async def _events(choices: Choices, head: dict[str, Any], n_prompt: int) -> AsyncGenerator[bytes, None]:
-    events = ResponseEvents()
-    try:
-        yield events.event("response.created", response=head)
-        yield events.event("response.in_progress", response=head)
+class _Wording:
+    """OpenAI's words for the answer to a response's request."""
+
+    done = b""
+
+    def __init__(self, head: dict[str, Any], n_prompt: int) -> None:
+        self._head, self._n_prompt = head, n_prompt
+        self._told = ResponseEvents()
+
+    def whole(self, answers: list[Answer]) -> dict[str, Any]:
+        [answer] = answers
+        return {**self._head, **_ending(answer, self._n_prompt), "output": _output(answer)}
+
+    async def events(self, choices: Choices) -> AsyncGenerator[bytes, None]:
+        events = self._told
+        yield events.event("response.created", response=self._head)
+        yield events.event("response.in_progress", response=self._head)
         async for step in choices.steps():
             for event in events.of_pieces(step.pieces):
                 yield event
             if step.chunk.completion is not None:
                 for event in events.close():
                     yield event
-                whole = {**head, **_ending(step.answer, n_prompt), "output": events.output}
+                whole = {**self._head, **_ending(step.answer, self._n_prompt), "output": events.output}
                 yield events.event(f"response.{whole['status']}", response=whole)
-    except Exception as error:
-        told = of_exception(error).error
-        failed = {**head, "status": "failed", "error": {"code": "server_error", "message": told["message"]}}
-        yield events.event("response.failed", response=failed)
-    finally:
-        choices.cancel()
+
+    def failed(self, error: ApiError) -> bytes:
+        told = {"code": "server_error", "message": error.error["message"]}
+        return self._told.event("response.failed", response={**self._head, "status": "failed", "error": told})

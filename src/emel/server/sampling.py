@@ -11,6 +11,8 @@ from emel.text.sampling import SamplingParams
 
 # Set by fields of their own, or by the engine.
 _ELSEWHERE = frozenset({"n", "max_tokens", "logprobs", "logit_bias", "dry_breaker_ids", "samplers"})
+# Keywords of Model.submit that are none of the sampler's, and those of it that have a shape of their own.
+_OTHERS = ("samplers", "stop", "max_tokens", "cache_prompt", "speculate", "priority")
 # llama.cpp and vLLM
 _OTHER_NAMES = {
     "repeat_penalty": "repetition_penalty",
@@ -58,14 +60,13 @@ class SamplingShape(_Sampling):  # type: ignore[misc]
     n: int | None = Field(None, ge=1, le=256)
     max_tokens: int | None = Field(None, ge=-1)
     cache_prompt: bool | None = None
+    speculate: bool | None = Field(None, description="false: computes no guesses; the answer is the same")
     priority: int | None = None
 
     def sampling(self) -> dict[str, Any]:
         """Keywords for Model.submit: what was given, by EMEL's names."""
         given = {
-            name: value
-            for name in (*_Sampling.model_fields, "samplers", "stop", "max_tokens", "cache_prompt", "priority")
-            if (value := getattr(self, name)) is not None
+            name: value for name in (*_Sampling.model_fields, *_OTHERS) if (value := getattr(self, name)) is not None
         }
         if given.get("max_tokens") == -1:  # until the end, as llama.cpp says it
             del given["max_tokens"]

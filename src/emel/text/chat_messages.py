@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
 
 ROLES = frozenset({"assistant", "context", "developer", "function", "ipython", "model", "system", "tool", "user"})
 _MAX_DEPTH = 64
+_HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # the others stand for bytes that are no UTF-8: surrogateescape
 
 
 class ToolArguments(dict[str, Any]):
@@ -46,6 +48,8 @@ def plain_copy(where: str, value: Any, depth: int = 0) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
+        if _HALF.search(value):
+            raise ChatTemplateError(f"{where} has half of a surrogate pair, which is no character")
         return str(value)
     if isinstance(value, dict):
         for key in value:

@@ -9,3 +9,9 @@ class GenerationError(ValueError):
 
 class NotFiniteError(GenerationError):
     """A value stopped being finite: the weights, or what computes with them, are broken."""
+
+
+def shown(value: object, n_most: int = 60) -> str:
+    """A value as messages of errors show it: in one line, and not without end."""
+    text = repr(value)
+    return text if len(text) <= n_most else f"{text[:n_most]}..."

@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from emel.text.errors import shown
+
 
 class SamplingError(ValueError):
     """A sampling parameter out of its range; `name` is the field."""
 
     def __init__(self, name: str, seen: object, allowed: str) -> None:
-        super().__init__(f"{name} is {_shown(seen)}: allowed are {allowed}")
+        super().__init__(f"{name} is {shown(seen, 120)}: allowed are {allowed}")
         self.name = name
 
 
@@ -200,8 +202,3 @@ def as_number(kind: type[int] | type[float], value: Any) -> float | int | None:
         return int(value) if math.isfinite(number) and int(value) == value else None
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 120 else f"{text[:120]}..."

@@ -166,6 +166,15 @@ def test_arguments_come_in_parts_in_the_words_of_others_too(serve: Callable[...,
     assert "".join(told) == '{"zone": "UTC"}' * 2
 
 
+@pytest.mark.parametrize("given", [True, False, None])
+def test_guesses_may_be_forbidden(serve: Callable[..., TestClient], given: bool | None) -> None:
+    model = FakeModel("x")
+    client = serve(model)
+    assert client.post(PATH, json={**CHAT, "speculate": given}).status_code == 200
+    assert client.post("/v1/completions", json={"prompt": "a", "speculate": given}).status_code == 200
+    assert [each.options.get("speculate") for each in model.requests] == [given] * 2
+
+
 def test_tool_choice_none_leaves_calls_as_text(serve: Callable[..., TestClient]) -> None:
     model = FakeModel(CALL)
     [choice] = serve(model).post(PATH, json={**CHAT, "tools": [TOOL], "tool_choice": "none"}).json()["choices"]
@@ -197,6 +206,7 @@ def test_an_answer_that_was_begun_ends_the_prompt(serve: Callable[..., TestClien
     assert model.detokenize(model.requests[0].prompt_ids).endswith("assistant\nThe")
 
 
+HALF = '{"a": "\\ud800"}'
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no messages": ({}, "messages: field required"),
     "empty": ({"messages": []}, "messages: list should have at least 1 item after validation, not 0 (it is [])"),
@@ -205,6 +215,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "broken call": (
         {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]},
         "messages[0].tool_calls[0].function.arguments is not valid JSON",
+    ),
+    "half a character in a call": (
+        {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": HALF}}]}]},
+        "messages[0].tool_calls[0].function.arguments.a has half of a surrogate pair, which is no character",
     ),
     "temperature": ({**CHAT, "temperature": 101}, "temperature is 101.0: allowed are numbers from 0.0 to 100.0"),
     "n": ({**CHAT, "n": 0}, "n: input should be greater than or equal to 1 (it is 0)"),

@@ -21,6 +21,11 @@ def test_messages_are_copied() -> None:
     assert checked[0]["extra"] is not message["extra"]
 
 
+def test_bytes_that_are_no_utf_8_may_be_in_messages() -> None:
+    text = b"a\x80".decode("utf-8", "surrogateescape")
+    assert check_messages([{"role": "user", "content": text}])[0]["content"] == text
+
+
 def test_messages_join_text_parts_with_line_breaks() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert check_messages([{"role": "user", "content": parts}])[0]["content"] == "a\nb"
@@ -65,6 +70,8 @@ def test_tool_arguments_are_a_mapping_and_json_text() -> None:
         ([{"role": "assistant", "tool_calls": {"a": 1}}], r"messages\[0\].tool_calls must be a list"),
         ([{"role": "assistant", "tool_calls": [{"a": 1}]}], r"tool_calls\[0\] must have a function with a name"),
         ([{"role": "user", "content": object()}], r"messages\[0\].content is of type object: text, numbers"),
+        ([{"role": "user", "content": "a\ud800b"}], r"messages\[0\].content has half of a surrogate pair, which is no"),
+        ([call('{"a": "\\udfff"}')], r"function.arguments.a has half of a surrogate pair"),
         ([{"role": "user", "content": {1: 2}}], r"messages\[0\].content has a key that is no string: 1"),
     ],
 )
