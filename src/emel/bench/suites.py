@@ -11,6 +11,7 @@ SUITES = {
         "emel.bench.wavefront_command",
         "many sequences at once: rates, latencies; --compare",
     ),
+    "one_request": ("emel.bench.one_request", "a request alone against a bare loop of plan runs"),
     "prefix": ("emel.bench.prefix", "time to the first token of a prompt whose beginning was computed before"),
     "speculation": ("emel.bench.speculation", "answers with guesses of what comes next against answers without"),
     "roofline": ("emel.bench.roofline", "the most this machine does: int8 and float32 multiply-adds, reading memory"),

@@ -96,7 +96,7 @@ def compute(context: WaveContext, _event: Step) -> None:
     except Exception as error:
         context.error = error
     context.now = context.clock()
-    if context.costs is not None and not context.n_reading:
+    if context.costs is not None and not context.n_reading and not context.is_steady:  # steady: nobody guesses
         context.costs.add(context.batch.n_tokens, context.now - begin)
     context.counters.n_steps += 1
     context.counters.n_lanes_busy += len(context.step_lanes)
