@@ -169,7 +169,11 @@ def test_inspect_says_what_would_be_streamed(mixture: str, tmp_path: Path) -> No
     assert 0 < within["streamed_bytes_per_token"] < within["weights_bytes"]
     refused = run_emel("inspect", mixture, "--memory", "2MB", folder=tmp_path)
     assert (refused.code, refused.out) == (1, "")
-    assert "are too few" in refused.err
+    least = json_of("inspect", mixture, folder=tmp_path)["memory"]["least_bytes"]
+    assert f" 2000000 bytes of memory are too few: {least} are the least with a context of " in refused.err
+    assert f"(--memory {least})" in run_emel("inspect", mixture, folder=tmp_path).out
+    assert run_emel("inspect", mixture, "--memory", str(least), folder=tmp_path).code == 0
+    assert run_emel("inspect", mixture, "--memory", str(least - 1), folder=tmp_path).code == 1
 
 
 def test_doctor_says_what_would_be_streamed(mixture: str, tmp_path: Path) -> None:
@@ -178,7 +182,9 @@ def test_doctor_says_what_would_be_streamed(mixture: str, tmp_path: Path) -> Non
     assert "nothing is streamed" in words
     report = json_of("doctor", mixture, "--memory", "2MB", "--no-measure", folder=tmp_path)
     assert report["model"]["streamed"] is None
-    assert "are too few" in report["model"]["streamed_failure"]
+    least = report["model"]["least_bytes"]
+    assert f"2000000 bytes of memory are too few: {least} are the least" in report["model"]["streamed_failure"]
+    assert f"from --memory {least} on" in words
 
 
 def test_doctor_obeys_the_forced_route_and_names_a_wrong_one(tmp_path: Path) -> None:

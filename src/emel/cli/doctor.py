@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_model, chosen_model, whole_number
-from emel.cli.inspect import forecast_lines
+from emel.cli.inspect import forecast_lines, least_bytes
 from emel.cli.models import locate
 from emel.cli.terminal import UsageError, write_out
 from emel.errors import EmelError
@@ -58,6 +58,8 @@ class Prospect:
     decode_tokens_per_second_at_most: float | None
     """Memory bandwidth over the weights read for each token."""
     load_seconds_from_disk: float | None
+    least_bytes: int | None
+    """The smallest budget of memory that works; None for a model that does not run."""
     streamed: Forecast | None
     """Within the memory that was asked for, or within what is available when the model does not fit that."""
     streamed_failure: str = ""
@@ -155,6 +157,7 @@ def _judge(path: Path, memory: HostMemory, speeds: Speeds, budget: str | None) -
     with open_gguf(path) as file:
         footprint = estimate(file, [CONTEXT])
         needed = (footprint.packed_bytes or footprint.file_bytes) + sum(footprint.kv_bytes.values())
+        least = least_bytes(file, None)
         fits = None if memory.available is None else needed <= memory.available
         limit = budget if budget is not None else memory.available if fits is False else None
         if limit:
@@ -172,6 +175,7 @@ def _judge(path: Path, memory: HostMemory, speeds: Speeds, budget: str | None) -
         fits=fits,
         decode_tokens_per_second_at_most=decode,
         load_seconds_from_disk=footprint.file_bytes / speeds.disk if speeds.disk else None,
+        least_bytes=least,
         streamed=streamed,
         streamed_failure=failure,
     )
@@ -207,6 +211,8 @@ def _prospect_lines(prospect: Prospect) -> list[str]:
         lines.append(f"            decode at most {speed:,.0f} tokens/s, the memory's speed over the weights' size")
     if prospect.load_seconds_from_disk:
         lines.append(f"            read from disk in {prospect.load_seconds_from_disk:.1f} s when it is not cached")
+    if prospect.least_bytes is not None:
+        lines.append(f"            streams from the file within less, from --memory {prospect.least_bytes} on")
     if prospect.streamed is not None:
         lines.append(f"            within {_size(prospect.streamed.budget_bytes)} (--memory):")
         lines += [f"              {line}" for line in forecast_lines(prospect.streamed)]

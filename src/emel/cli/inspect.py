@@ -42,7 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
         contexts = [arguments.ctx_size] if arguments.ctx_size else None
         found = _forecast(file, arguments.memory, arguments.ctx_size) if arguments.memory else None
         write = _write_json if arguments.json else _write_tables
-        write(file, estimate(file, contexts), found, full=arguments.full)
+        least = least_bytes(file, arguments.ctx_size)
+        write(file, estimate(file, contexts), found, least, full=arguments.full)
     return 0
 
 
@@ -50,6 +51,17 @@ def _forecast(file: GgufFile, memory: str, n_ctx: int | None) -> Forecast:
     from emel.engine.forecast import forecast
 
     return forecast(file, memory, n_ctx)
+
+
+def least_bytes(file: GgufFile, n_ctx: int | None) -> int | None:
+    """The smallest `--memory` that works; None for a model that does not run."""
+    from emel.engine.forecast import least_memory
+    from emel.errors import ModelLoadError
+
+    try:
+        return least_memory(file, n_ctx)
+    except ModelLoadError:
+        return None
 
 
 def forecast_lines(found: Forecast) -> list[str]:
@@ -64,7 +76,9 @@ def forecast_lines(found: Forecast) -> list[str]:
     return [*lines, line]
 
 
-def _write_tables(file: GgufFile, footprint: Footprint, found: Forecast | None, *, full: bool) -> None:
+def _write_tables(
+    file: GgufFile, footprint: Footprint, found: Forecast | None, least: int | None, *, full: bool
+) -> None:
     n_values = sum(tensor.rows * tensor.cols for tensor in file.tensors.values())
     lines = [f"{file.path}", f"GGUF version {file.version}, {len(file.tensors)} tensors, {n_values:,} values", ""]
     lines.append(f"metadata ({len(file.metadata)})")
@@ -86,13 +100,15 @@ def _write_tables(file: GgufFile, footprint: Footprint, found: Forecast | None, 
         lines.append(f"  types not run yet     {', '.join(footprint.unsupported)}")
     for n_ctx, n_bytes in footprint.kv_bytes.items():
         lines.append(f"  context of {n_ctx:<9,}  {in_mb(n_bytes)}")
+    if least is not None:
+        lines.append(f"  least that works      {in_mb(least)}  (--memory {least})")
     if found is not None:
         lines += ["", f"within {in_mb(found.budget_bytes).strip()}"]
         lines += [f"  {line}" for line in forecast_lines(found)]
     write_out("\n".join(lines) + "\n")
 
 
-def _write_json(file: GgufFile, footprint: Footprint, found: Forecast | None, *, full: bool) -> None:
+def _write_json(file: GgufFile, footprint: Footprint, found: Forecast | None, least: int | None, *, full: bool) -> None:
     import dataclasses
     import json
 
@@ -113,7 +129,7 @@ def _write_json(file: GgufFile, footprint: Footprint, found: Forecast | None, *,
             }
             for tensor in file.tensors.values()
         ],
-        "memory": dataclasses.asdict(footprint),
+        "memory": dataclasses.asdict(footprint) | {"least_bytes": least},
     }
     if found is not None:
         content["within"] = dataclasses.asdict(found) | {"tokens_per_second_at_most": found.tokens_per_second_at_most}

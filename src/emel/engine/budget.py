@@ -114,9 +114,42 @@ class SessionBudget:
         self._n_ctx, self._n_rows, self._kv_type, self._largest = n_ctx, n_rows, kv_type, largest
 
     def weights(self, description: ModelDescription) -> WeightBudget:
-        """What is left for the weights; ModelError when nothing is."""
+        """What is left for the weights; ModelError when it is too little, with the smallest budget that works."""
         from emel.model.residency import WeightBudget
+        from emel.model.streamed import least_weight_bytes
 
+        sizes, fixed = self._shared_out(description)
+        least = fixed + least_weight_bytes(description, self._max_tokens(sizes))
+        if least > self._whole:
+            sizes, fixed = self._smallest(description)
+            least = fixed + least_weight_bytes(description, self._max_tokens(sizes))
+        if least > self.n_bytes:
+            advice = ": give more, or ask for a smaller one" if self._n_ctx is not None else ""
+            raise ModelError(
+                f"{self.n_bytes} bytes of memory are too few: {least} are the least with a context of "
+                f"{sizes.n_ctx} tokens{advice}"
+            )
+        self.sizes, self.fixed_bytes = sizes, fixed
+        return WeightBudget(self.n_bytes - fixed, self._max_tokens(sizes))
+
+    def least_bytes(self, description: ModelDescription) -> int:
+        """The smallest budget that works."""
+        from emel.model.streamed import least_weight_bytes
+
+        sizes, fixed = self._smallest(description)
+        return fixed + least_weight_bytes(description, self._max_tokens(sizes))
+
+    def _max_tokens(self, sizes: SessionSizes) -> int:
+        return max(sizes.chunk, self._n_rows)
+
+    def _smallest(self, description: ModelDescription) -> tuple[SessionSizes, int]:
+        """The smallest session, and what it takes."""
+        n_ctx = self._context(description.parameters.n_ctx, 0)
+        sizes = SessionSizes(n_ctx, min(self._largest.chunk, n_ctx, _LEAST_CHUNK), 0, blocks_for(n_ctx) + 1)
+        return sizes, self._fixed_bytes(description, sizes)
+
+    def _shared_out(self, description: ModelDescription) -> tuple[SessionSizes, int]:
+        """A session that takes no more than its share of the budget, where it can, and what it takes."""
         parameters, block_bytes = description.parameters, _block_bytes(description, self._kv_type)
         affordable = self._whole // _CONTEXT_SHARE // block_bytes
         n_ctx = self._context(parameters.n_ctx, affordable * KV_BLOCK)
@@ -128,14 +161,12 @@ class SessionBudget:
         while chunk > _LEAST_CHUNK and self._step_bytes(description, sizes) > self._whole // _STEP_SHARE:
             chunk = max(chunk // 2, _LEAST_CHUNK)
             sizes = replace(sizes, chunk=chunk)
-        self.sizes = sizes
-        fixed = self.fixed_bytes = n_blocks * block_bytes + self._step_bytes(description, sizes)
-        if fixed >= self.n_bytes:
-            raise ModelError(
-                f"{self.n_bytes} bytes of memory are too few: a context of {n_ctx} tokens alone takes {fixed}; "
-                "give more, or ask for a smaller context"
-            )
-        return WeightBudget(self.n_bytes - fixed, max(chunk, self._n_rows))
+        return sizes, self._fixed_bytes(description, sizes)
+
+    def _fixed_bytes(self, description: ModelDescription, sizes: SessionSizes) -> int:
+        """Bytes of everything but the weights."""
+        assert sizes.n_blocks is not None
+        return sizes.n_blocks * _block_bytes(description, self._kv_type) + self._step_bytes(description, sizes)
 
     def _context(self, trained: int, affordable: int) -> int:
         if self._n_ctx is not None:
@@ -145,7 +176,7 @@ class SessionBudget:
     def _step_bytes(self, description: ModelDescription, sizes: SessionSizes) -> int:
         """Bytes of arena, logits and recurrent states."""
         parameters = description.parameters
-        max_tokens = max(sizes.chunk, self._n_rows)
+        max_tokens = self._max_tokens(sizes)
         max_outputs = min(max(sizes.n_outputs, self._n_rows), max_tokens)
         capacity = Capacity(max_tokens, max_outputs, self._n_rows, sizes.n_blocks or 1, self._n_rows)
         assembly = assemble(lambda: description.architecture.build(parameters, description.tensors), capacity)

@@ -61,6 +61,25 @@ def forecast(file: GgufFile, memory: int | str, n_ctx: int | None = None, *, mea
     )
 
 
+def least_memory(file: GgufFile, n_ctx: int | None = None) -> int:
+    """The smallest budget that `emel.load` takes for a context of `n_ctx` tokens (None: as small as it makes it).
+
+    ModelLoadError for what is no model.
+    """
+    from emel.engine.budget import Grant, SessionBudget
+    from emel.engine.failures import load_failures
+    from emel.engine.loading import DEFAULT_LANES
+    from emel.engine.session import LARGEST
+    from emel.model.loader import check_description, describe_file
+    from emel.tensor.types import TensorType
+
+    budget = SessionBudget(Grant(1, 1), n_ctx, DEFAULT_LANES + 1, TensorType.F16, LARGEST)
+    with load_failures():
+        description = describe_file(file)
+        check_description(description)
+        return budget.least_bytes(description)
+
+
 def streamed_bytes(residency: Residency) -> int:
     """Bytes of the file that a token of one sequence reads, its row of the embedding aside.
 

@@ -177,12 +177,6 @@ def _pack_batch(pool: LanePool, sources: Sequence[tuple[Matrix, int]], places: M
     check(LIBRARY.emel_pack(pool.handle, jobs, len(sources)))
 
 
-def weights_bytes(matrices: Iterable[tuple[TensorType, int, int]], vectors: Iterable[tuple[TensorType, int]]) -> int:
-    """Bytes `pack` would need for matrices of (type, rows, cols) and vectors of (stored type, n)."""
-    n_matrices = sum(aligned(packed_bytes(type_, rows, cols)) for type_, rows, cols in matrices)
-    return n_matrices + sum(aligned(type_.row_bytes(n)) for type_, n in vectors)
-
-
 def check_packable(name: str, type_: TensorType) -> None:
     """ValueError naming the weight, its type and what is supported, unless the kernels read that type."""
     if type_ not in PACKABLE:

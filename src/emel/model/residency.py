@@ -71,27 +71,43 @@ def plan_residency(
 
     extents: every matrix of the graph by name. max_rows: tokens of the largest batch.
     """
-    everything = vector_bytes + sum(aligned(extent.packed_bytes) for extent in extents.values())
+    everything = _everything(extents, vector_bytes)
     if everything <= budget:
         return Residency(WindowLayout((), (), 0, 0), tuple(extents), None, 0, 0, 0, everything)
-    graph = cut_behind_routers(graph)
-    roles, experts = _roles_of(graph), _experts_of(graph, extents, max_rows)
-    if not roles.units:
-        raise WindowError(f"{budget} bytes are too few for these weights: {everything} are the least")
-    ways = [_way(roles, extents, piece_rows, max_rows) for piece_rows in (0, *_piece_rows(roles, extents))]
-    smallest_chunk = chunk_for(0, extents.values())
-    n_readers = 2 if experts.groups else 1
-    for chunk in (chunk_for(budget, extents.values()), smallest_chunk):
-        fixed = vector_bytes + n_readers * (2 * chunk + _READER_BYTES)
-        left = budget - fixed - experts.least_bytes
-        found = [each for way in ways if (each := _laid_out(way, left, n_slots)) is not None]
+    choices = _choices(graph, extents, max_rows)
+    for chunk in (chunk_for(budget, extents.values()), chunk_for(0, extents.values())):
+        fixed = vector_bytes + choices.reading_bytes(chunk)
+        left = budget - fixed - choices.experts.least_bytes
+        found = [each for way in choices.ways if (each := _laid_out(way, left, n_slots)) is not None]
         if found:
             way, layout = min(found, key=lambda each: each[1].streamed_file_bytes)
             n_bytes = fixed + way.n_bytes + layout.resident_bytes + layout.arena_bytes
-            return _residency(way, layout, chunk, experts, n_bytes=n_bytes, budget=budget)
-    fixed = vector_bytes + n_readers * (2 * smallest_chunk + _READER_BYTES) + experts.least_bytes
-    least = min(everything, fixed + min(way.n_bytes + smallest_budget(way.units, n_slots) for way in ways))
+            return _residency(way, layout, chunk, choices.experts, n_bytes=n_bytes, budget=budget)
+    least = least_budget(graph, extents, vector_bytes=vector_bytes, max_rows=max_rows, n_slots=n_slots)
     raise WindowError(f"{budget} bytes are too few for these weights: {least} are the least")
+
+
+def least_budget(
+    graph: Graph, extents: Mapping[str, Extent], *, vector_bytes: int, max_rows: int, n_slots: int | None = None
+) -> int:
+    """The smallest budget that `plan_residency` finds a residency for."""
+    everything, choices = _everything(extents, vector_bytes), _choices(graph, extents, max_rows)
+    fixed = vector_bytes + choices.reading_bytes(chunk_for(0, extents.values())) + choices.experts.least_bytes
+    streamed = [fixed + way.n_bytes + smallest_budget(way.units, n_slots) for way in choices.ways]
+    return min(everything, *streamed)
+
+
+def _everything(extents: Mapping[str, Extent], vector_bytes: int) -> int:
+    return vector_bytes + sum(aligned(extent.packed_bytes) for extent in extents.values())
+
+
+def _choices(graph: Graph, extents: Mapping[str, Extent], max_rows: int) -> _Choices:
+    graph = cut_behind_routers(graph)
+    roles = _roles_of(graph)
+    n_rows = (0, *_piece_rows(roles, extents)) if roles.units else ()
+    return _Choices(
+        [_way(roles, extents, piece_rows, max_rows) for piece_rows in n_rows], _experts_of(graph, extents, max_rows)
+    )
 
 
 def _laid_out(way: _Way, budget: int, n_slots: int | None) -> tuple[_Way, WindowLayout] | None:
@@ -187,6 +203,18 @@ class _Way:
     rows_bytes: int
     piece_rows: int
     n_bytes: int  # of what is kept, and of rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    """The ways there are, none for a model without layers, and the experts."""
+
+    ways: list[_Way]
+    experts: _Experts
+
+    def reading_bytes(self, chunk: int) -> int:
+        """Memory that reading takes: experts have lanes of their own."""
+        return (2 if self.experts.groups else 1) * (2 * chunk + _READER_BYTES)
 
 
 def _way(roles: _Roles, extents: Mapping[str, Extent], piece_rows: int, max_rows: int) -> _Way:

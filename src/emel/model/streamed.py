@@ -16,7 +16,7 @@ from emel.kernel.sparse_rows import SparseRows
 from emel.kernel.streaming import StreamedWeights, Streaming
 from emel.model.errors import ModelError
 from emel.model.extents import extents_of
-from emel.model.residency import Residency, WeightBudget, plan_residency
+from emel.model.residency import Residency, WeightBudget, least_budget, plan_residency
 from emel.model.tensors import Role, present
 from emel.tensor.window_layout import WindowError
 
@@ -30,20 +30,28 @@ if TYPE_CHECKING:
 
 def choose_residency(description: ModelDescription, budget: WeightBudget) -> Residency:
     """What stays and what is streamed; ModelError when the budget is too small, with the smallest that works."""
-    architecture, parameters, tensors = description.architecture, description.parameters, description.tensors
-    graph = architecture.build(parameters, tensors)
-    vector_bytes = sum(aligned(weight.type.row_bytes(weight.cols)) for weight in graph.weights if not weight.is_packed)
+    graph = description.architecture.build(description.parameters, description.tensors)
     try:
         return plan_residency(
             graph,
             extents_of(description),
             budget.n_bytes,
-            vector_bytes=vector_bytes,
+            vector_bytes=_vector_bytes(graph),
             max_rows=budget.max_rows,
             n_slots=budget.n_slots,
         )
     except WindowError as error:
         raise ModelError(str(error)) from None
+
+
+def least_weight_bytes(description: ModelDescription, max_rows: int) -> int:
+    """The smallest budget for the weights that works, with batches of up to `max_rows` tokens."""
+    graph = description.architecture.build(description.parameters, description.tensors)
+    return least_budget(graph, extents_of(description), vector_bytes=_vector_bytes(graph), max_rows=max_rows)
+
+
+def _vector_bytes(graph: Graph) -> int:
+    return sum(aligned(weight.type.row_bytes(weight.cols)) for weight in graph.weights if not weight.is_packed)
 
 
 def build_streamed(build: Callable[[], Graph], residency: Residency) -> Graph:

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import emel
-from emel.engine.budget import parse_memory
+from emel.engine.budget import granted, parse_memory
+from emel.engine.forecast import least_memory
+from emel.engine.needs import needed_bytes
+from emel.gguf import open_gguf
 from emel.kernel.host_memory import HostMemory
+from model.every_model import EVERY_MODEL
+from model.tiny_models import write_tiny_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,9 +78,25 @@ def test_a_streamed_model_answers_with_the_same_bits(smollm2_path: Path, share: 
 
 @pytest.mark.model
 def test_a_budget_that_is_too_small_says_what_is_needed(smollm2_path: Path) -> None:
-    with pytest.raises(
-        emel.ModelLoadError, match=r"1000000 bytes of memory are too few: a context of 256 tokens alone"
-    ):
-        emel.load(smollm2_path, memory=1_000_000)
-    with pytest.raises(emel.ModelLoadError, match=r"bytes are too few for these weights: \d+ are the least"):
-        emel.load(smollm2_path, memory=10_000_000)
+    with open_gguf(smollm2_path) as file:
+        least = least_memory(file)
+    for memory in (1_000_000, least - 1):
+        with pytest.raises(
+            emel.ModelLoadError,
+            match=f"^{memory} bytes of memory are too few: {least} are the least with a context of 256 tokens$",
+        ):
+            emel.load(smollm2_path, memory=memory)
+    with emel.load(smollm2_path, n_threads=2, memory=least) as model:
+        assert model.generate("Hello", max_tokens=2).text
+
+
+def test_what_is_counted_is_what_is_allocated(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    write_tiny_model(path, EVERY_MODEL["llama"](), "Q8_0")
+    n_bytes = needed_bytes(path, granted("1GiB"), n_ctx=64, n_lanes=2)
+    with emel.load(path, n_threads=1, n_ctx=64, n_lanes=2, memory="1GiB") as model:
+        engine = model._open()
+        assembly = engine.graph.plan.assembly
+        logits = engine.batch.capacity.max_outputs * engine.model.parameters.n_vocab * 4
+        allocated = engine.model.weights.n_bytes + engine.memory.n_bytes + assembly.placement.n_bytes + logits
+    assert n_bytes == allocated

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import emel
-from emel.engine.forecast import Forecast, forecast
+from emel.engine.forecast import Forecast, forecast, least_memory
 from emel.gguf import open_gguf
 from model.every_model import EVERY_MODEL
 from model.tiny_experts import N_EXPERTS, N_USED
@@ -40,7 +40,7 @@ def test_a_budget_that_fits_streams_nothing(tmp_path: Path) -> None:
 def test_what_a_token_reads_and_how_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("emel.model.residency._READER_BYTES", 0)  # more than a tiny model has
     path = write(tmp_path / "model.gguf", "llama")
-    budgets = [smallest_budget(path) + extra for extra in (0, MIB)]
+    budgets = [least_of(path) + extra for extra in (0, MIB)]
     less, more = (forecast_of(path, budget, 256) for budget in budgets)
     assert less.n_ctx == 256
     assert less.weights_bytes < less.budget_bytes
@@ -54,7 +54,7 @@ def test_what_a_token_reads_and_how_fast(tmp_path: Path, monkeypatch: pytest.Mon
 def test_experts_count_as_often_as_they_are_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("emel.model.residency._READER_BYTES", 0)
     path = write(tmp_path / "model.gguf", "mixtral")
-    n_bytes = forecast_of(path, smallest_budget(path) + MIB, 256, measure=False).streamed_bytes_per_token
+    n_bytes = forecast_of(path, least_of(path) + MIB, 256, measure=False).streamed_bytes_per_token
     with open_gguf(path) as file:
         experts = sum(info.n_bytes for name, info in file.tensors.items() if "_exps." in name)
     assert 0 < n_bytes < experts * N_USED // N_EXPERTS
@@ -62,19 +62,38 @@ def test_experts_count_as_often_as_they_are_chosen(tmp_path: Path, monkeypatch: 
 
 def test_too_little_memory_is_one_line_that_names_the_least(tmp_path: Path) -> None:
     path = write(tmp_path / "model.gguf", "llama")
-    with pytest.raises(emel.ModelLoadError, match=r"^\d+ bytes are too few for these weights: \d+ are the least$"):
-        forecast_of(path, 2 * MIB, 256)
+    with open_gguf(path) as file:
+        least = least_memory(file, 256)
+    with pytest.raises(emel.ModelLoadError) as caught:
+        forecast_of(path, MIB, 256)
+    assert str(caught.value) == (
+        f"{MIB} bytes of memory are too few: {least} are the least with a context of 256 tokens: give more, or ask for "
+        "a smaller one"
+    )
     with pytest.raises(emel.RequestError, match=r"^memory is 'much'"):
         forecast_of(path, "much")
 
 
-def smallest_budget(path: Path) -> int:
-    """A budget that works, not much above the least."""
-    n_bytes = MIB
-    while True:
-        try:
-            forecast_of(path, n_bytes, 256, measure=False)
-        except emel.ModelLoadError:
-            n_bytes += MIB // 4
-        else:
-            return n_bytes
+def least_of(path: Path) -> int:
+    with open_gguf(path) as file:
+        return least_memory(file, 256)
+
+
+@pytest.mark.parametrize("n_ctx", [None, 0, 64, 256])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "mixtral", "lfm2", "gpt-oss"])
+def test_the_least_works_and_one_byte_less_does_not(
+    name: str, n_ctx: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emel.model.residency._READER_BYTES", 0)
+    path = write(tmp_path / "model.gguf", name)
+    with open_gguf(path) as file:
+        least = least_memory(file, n_ctx)
+    with emel.load(path, n_threads=1, n_ctx=n_ctx) as model:
+        expected = model.generate_ids([1, 2, 3], temperature=0, max_tokens=4, ignore_eos=True).token_ids
+    with emel.load(path, n_threads=1, n_ctx=n_ctx, memory=least) as model:
+        answer = model.generate_ids([1, 2, 3], temperature=0, max_tokens=4, ignore_eos=True)
+        assert answer.token_ids == expected
+    with pytest.raises(emel.ModelLoadError, match=rf"^{least - 1} bytes of memory are too few: {least} are the least "):
+        emel.load(path, n_threads=1, n_ctx=n_ctx, memory=least - 1)
+    for more in (least + 1, least + least // 8, 2 * least):  # what the shares of a larger budget ask for is no obstacle
+        forecast_of(path, more, n_ctx, measure=False)

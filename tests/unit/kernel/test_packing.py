@@ -18,7 +18,6 @@ from emel.kernel.packing import (
     pack,
     pack_around,
     pack_batches,
-    weights_bytes,
 )
 from emel.kernel.pool import LanePool
 from emel.tensor.types import TensorType
@@ -86,14 +85,6 @@ def test_pack_keeps_vectors_plain(pool: LanePool) -> None:
     assert values("half", "f") == [0.5, -2.0, 65504.0]
     assert values("double", "d") == [0.1, 1e300]
     assert double.stored_type is TensorType.F64
-    weights.close()
-
-
-def test_pack_needs_what_was_estimated(pool: LanePool) -> None:
-    matrices = [matrix("a", TensorType.Q8_0, 17, 64), matrix("b", TensorType.F32, 5, 7)]
-    weights = pack(pool, matrices, [vector("c", [1.0] * 20)])
-    shapes = [(each.type, each.rows, each.cols) for each in matrices]
-    assert weights.n_bytes == weights_bytes(shapes, [(TensorType.F32, 20)])
     weights.close()
 
 

@@ -8,7 +8,7 @@ import gguf
 import pytest
 
 from emel._native import abi
-from emel.gguf import GgufError, GgufFile, MetadataError, open_gguf
+from emel.gguf import GgufError, GgufFile, MetadataError
 from emel.graph.batch import Batch, Outputs
 from emel.graph.capacity import Capacity
 from emel.graph.reservation import ReservedGraph
@@ -17,8 +17,7 @@ from emel.kernel.pool import LanePool
 from emel.memory.kv import KvCache
 from emel.model import loader
 from emel.model.errors import ModelError
-from emel.model.estimate import estimate_memory
-from emel.model.loader import Load, LoaderContext, LoaderMachine, State, check_description, describe_file, load_model
+from emel.model.loader import Load, LoaderContext, LoaderMachine, State, load_model
 from emel.sm import UnexpectedEvent
 from unit.model.llama_files import LlamaFile
 
@@ -57,24 +56,6 @@ def test_loaded_models_can_be_reserved_and_run(tmp_path: Path, pool: LanePool, t
                 graph.compute(batch)
             assert batch.bad_layer[0] == -1
         cache.close()
-
-
-def test_estimate_equals_what_is_allocated(tmp_path: Path, pool: LanePool) -> None:
-    path = LlamaFile(tensors={"rope_freqs.weight": (16,), "blk.0.attn_q.bias": (64,)}).write(tmp_path)
-    capacity = Capacity(4, 2, 1, 8)
-    with open_gguf(path) as file:
-        description = describe_file(file)
-        check_description(description)
-        estimate = estimate_memory(description, capacity)
-    with load_model(path, pool) as model:
-        p = model.parameters
-        cache = KvCache(n_kv_layers=p.n_kv_layers, heads=p.heads, n_ctx=128)
-        assert (estimate.weights, estimate.kv) == (model.weights.n_bytes, cache.n_bytes)
-        with ReservedGraph(model.build, model.weights, capacity, pool=pool, route=0) as graph:
-            assert estimate.arena == graph.plan.assembly.placement.n_bytes
-        cache.close()
-    assert estimate.logits == 2 * 40 * 4
-    assert estimate.total == estimate.weights + estimate.kv + estimate.arena + estimate.logits
 
 
 def test_vectors_of_other_types_are_kept_as_floats(tmp_path: Path, pool: LanePool) -> None:
