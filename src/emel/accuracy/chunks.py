@@ -10,7 +10,6 @@ https://github.com/ggml-org/llama.cpp/blob/b6000/tools/perplexity/perplexity.cpp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from emel.engine.exclusive import LoneSequence
 from emel.errors import RequestError
 from emel.graph.batch import Outputs
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

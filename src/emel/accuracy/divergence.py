@@ -7,7 +7,6 @@ token; the RMS of what logits differ by, also relative to the RMS of the base's 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from emel.accuracy.chunks import visit_scored
 from emel.accuracy.perplexity import Perplexity, log_softmax, summarize
 from emel.errors import RequestError
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

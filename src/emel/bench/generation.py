@@ -8,7 +8,7 @@ feeds each step's likeliest token.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,6 +16,7 @@ from emel.bench.lane import EMEL, LLAMA_CPP, Lane, cold_start, lane_command
 from emel.bench.report import Row
 from emel.bench.statistics import summarize
 from emel.bench.workload import prompt_ids
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 from emel.bench.table import render_table
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from emel.bench.protocol import Ready

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random
 import statistics
-from dataclasses import dataclass
 from itertools import repeat
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from emel.bench.statistics import summarize
 from emel.bench.table import render_table
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

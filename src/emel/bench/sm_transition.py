@@ -6,11 +6,11 @@ Two states that lead to each other by the same event; the guard reads an attribu
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from emel.bench.sm_timing import Bar, calls_of, measure
+from emel.lazy_dataclasses import dataclass
 from emel.sm import CoMachine, Machine, Row
 from emel.sm.policies import InlinePolicy
 from emel.sm.trace import trace

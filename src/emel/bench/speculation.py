@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from emel.bench.options import add_measurement, add_output, count
 from emel.errors import EmelError
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     import argparse

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from emel.bench.lane import EMEL, LLAMA_CPP
@@ -17,6 +17,7 @@ from emel.bench.statistics import summarize
 from emel.bench.table import render_table
 from emel.bench.wavefront_protocol import WaveLane, WaveTimes
 from emel.bench.workload import prompt_ids
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

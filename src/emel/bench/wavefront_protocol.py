@@ -9,12 +9,13 @@ child   {"error": "the text of what went wrong"}     in place of either of its l
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from emel.bench.lane import Lane
 from emel.bench.protocol import LaneError, Ready
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emel.bench.options import add_output, count, require
 from emel.errors import EmelError
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     import argparse

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_model, add_session
@@ -11,6 +11,7 @@ from emel.cli.sampling import add_sampling, sampling_options
 from emel.cli.terminal import UsageError, say, say_error, say_note
 from emel.cli.tracing import add_trace, traced
 from emel.errors import RequestError
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     import argparse

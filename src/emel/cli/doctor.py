@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_model, chosen_model, whole_number
@@ -11,6 +11,7 @@ from emel.cli.inspect import forecast_lines, least_bytes
 from emel.cli.models import locate
 from emel.cli.terminal import UsageError, write_out
 from emel.errors import EmelError
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     import argparse

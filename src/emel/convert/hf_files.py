@@ -7,12 +7,12 @@ that name gives NumPy no bfloat16, and reads a tensor only with all its file map
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from emel.convert.errors import ConvertError
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

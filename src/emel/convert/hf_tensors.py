@@ -7,7 +7,6 @@ gate and up in one), GGUF one for all. Each tensor is made of pieces, so that no
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from emel.convert.errors import ConvertError
 from emel.convert.hf_encoders import LEFT_OUT as ENCODERS_LEAVE_OUT
 from emel.convert.hf_parameters import experts_of, kv_heads_of, rope_factors
 from emel.convert.writing import load_gguf
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -7,13 +7,13 @@ earlier a merge, the higher the score of the token it makes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from emel.convert.errors import ConvertError
 from emel.convert.hf_files import read_json
 from emel.convert.hf_pretokenizer import find_pre_tokenizer
 from emel.convert.writing import load_gguf
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

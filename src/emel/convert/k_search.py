@@ -11,10 +11,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,9 +7,10 @@ https://github.com/ggml-org/llama.cpp/blob/007dbbf3fd17eefe9b47fee45f48f7ba5e62b
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from emel.lazy_dataclasses import dataclass
 from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:

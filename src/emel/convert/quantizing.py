@@ -7,7 +7,7 @@ their order.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from emel.convert.writing import QUANTIZATION_VERSION, GgufOutput, copy_metadata
 from emel.gguf import open_gguf
 from emel.kernel.dequantize import dequantize
 from emel.kernel.threads import choose_threads
+from emel.lazy_dataclasses import dataclass
 from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:

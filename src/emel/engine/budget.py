@@ -9,7 +9,7 @@ What it counts is what EMEL allocates for a model; the interpreter and its libra
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emel.engine.arguments import checked_whole
@@ -18,6 +18,7 @@ from emel.errors import RequestError
 from emel.graph.assembler import assemble
 from emel.graph.capacity import Capacity
 from emel.kernel.sizes import KV_BLOCK
+from emel.lazy_dataclasses import dataclass
 from emel.memory.sequences import blocks_for
 from emel.memory.storage import KvGeometry
 from emel.model.errors import ModelError

@@ -5,7 +5,6 @@ Its weights stay in memory, all of them: a guess must cost less than what it sav
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel.engine.budget import Grant, SessionBudget, SessionSizes
@@ -14,6 +13,7 @@ from emel.engine.loading import DEFAULT_CONTEXT
 from emel.errors import RequestError
 from emel.gguf import open_gguf
 from emel.kernel.sizes import KV_TYPES
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     import os

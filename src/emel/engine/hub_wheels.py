@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from emel.errors import ModelFetchError
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -7,6 +7,8 @@ takes about a tenth of a second for a small model, so they go side by side.
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import threading
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +17,7 @@ from emel.engine.arguments import checked_model, checked_whole
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -48,6 +50,7 @@ class Preload:
         self._load = partial(load_weights, path, n_ctx, n_threads, overrides, lora=lora)
         self._loaded: tuple[ThreadChoice, LanePool, LoadedModel] | None = None
         self._error: BaseException | None = None
+        importlib.import_module("emel.model.loader")  # here: two threads that import at once wait for each other
         self._thread = threading.Thread(target=self._run, name="emel-load")
         self._thread.start()
 
@@ -110,6 +113,18 @@ def load_weights(
         raise
 
 
+@contextlib.contextmanager
+def _paused_collector() -> Iterator[None]:
+    """What is imported and loaded is there to stay: a collector would look through all of it in vain, many times."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def load(
     model: str | os.PathLike[str],
     *,
@@ -146,6 +161,7 @@ def load(
 
     path = resolve_model(checked_model(model))
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_paused_collector())
         preload = None
         if memory is None:  # a budget is shared out before anything is loaded
             preload = stack.enter_context(

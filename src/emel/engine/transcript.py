@@ -9,11 +9,12 @@ recorded tokens. Equal digests are equal bits of every logit.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from emel.engine.arguments import checked_whole
 from emel.errors import RequestError
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel.engine.request import Request
-from emel.kernel.streaming import StreamedWeights
+from emel.lazy_dataclasses import dataclass
 from emel.memory.hybrid import HybridCache
 
 if TYPE_CHECKING:
@@ -68,8 +67,13 @@ class Wave:
     @property
     def traffic(self) -> Traffic | None:
         """What was read of weights that are streamed; None when all are in memory."""
+        if not self._session.is_streaming:
+            return None
+        from emel.kernel.streaming import StreamedWeights
+
         weights = self._session.model.weights
-        return weights.traffic() if isinstance(weights, StreamedWeights) else None
+        assert isinstance(weights, StreamedWeights)
+        return weights.traffic()
 
     def snapshot(self) -> WaveView:
         """Plain data; waits for nothing."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emel.gguf.arrays import StringArray
 from emel.gguf.errors import GgufError, quoted
 from emel.gguf.values import Value, ValueType, letter_of, read_value
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from emel.gguf.cursor import Cursor

@@ -13,7 +13,7 @@ The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, and docs/
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emel.gguf.cursor import Cursor
@@ -22,6 +22,7 @@ from emel.gguf.errors import GgufError
 from emel.gguf.header import read_header
 from emel.gguf.layout import align_up, alignment_of, place_tensors
 from emel.gguf.tensors import TensorInfo, read_tensors
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from mmap import mmap

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from emel.io.source import (
     Strategy,
     VerifySource,
 )
+from emel.lazy_dataclasses import dataclass
 from emel.sm import Machine, Row
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from emel.gguf.errors import GgufError, quoted
+from emel.lazy_dataclasses import dataclass
 from emel.tensor.types import TensorType, TensorTypeError
 
 if TYPE_CHECKING:

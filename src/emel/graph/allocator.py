@@ -7,12 +7,12 @@ possible. The last one is exact for a chain, where each operation reads what the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from emel.graph.liveness import Interval, peak_bytes
 from emel.kernel.sizes import ALIGNMENT, aligned
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

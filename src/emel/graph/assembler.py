@@ -10,7 +10,6 @@ A failure at any step is one error value, and the assembler takes the next reque
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from emel.graph.fuse import fuse
 from emel.graph.liveness import live_intervals
 from emel.graph.records import pack_records
 from emel.graph.spec import PLAN_RULES, RULES, check_rules
+from emel.lazy_dataclasses import dataclass
 from emel.sm import Machine, Row
 
 if TYPE_CHECKING:

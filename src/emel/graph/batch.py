@@ -11,7 +11,6 @@ Filling it makes no ctypes object and no array; the native struct points at the 
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from emel._native import abi
 from emel.graph.errors import GraphError
 from emel.kernel.buffers import Memory, address_of, int32_array
 from emel.kernel.sizes import KV_TYPES
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from emel.graph.errors import GraphError
@@ -10,6 +9,7 @@ from emel.graph.ops import Attention, Form, Rows
 from emel.kernel import sizes
 from emel.kernel.numerics import DEFAULT_ACTIVATIONS, Activations
 from emel.kernel.sizes import KV_TYPES
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from emel.graph.ops import Graph

@@ -6,11 +6,11 @@ of the batch, grouped by expert; an `ExpertSum` brings them back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from emel.graph.ops import Linear, Operation
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ foresaw: UnknownGraphError. The processor is inline: driven by its asynchronous 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from emel.graph.assembler import Assemble, AssemblerContext, AssemblerMachine
 from emel.graph.errors import GraphError, UnknownGraphError
 from emel.graph.plan import Plan
 from emel.graph.processor import Execute, ProcessorContext, ProcessorMachine
+from emel.lazy_dataclasses import dataclass
 from emel.sm import Machine, Row
 from emel.sm.policies import INLINE
 

@@ -6,11 +6,12 @@ the same bit for bit: an expert that nobody chose is not touched.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emel.graph.expert_ops import ExpertLinear, TopK
 from emel.graph.ops import Rows
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

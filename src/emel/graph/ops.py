@@ -10,9 +10,10 @@ marked *fused* below appear or change when graph/fuse.py rewrites the graph into
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,12 +10,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from emel._native import LIBRARY
 from emel.graph.errors import GraphError
+from emel.lazy_dataclasses import dataclass
 from emel.sm import CoMachine, Row
 
 if TYPE_CHECKING:

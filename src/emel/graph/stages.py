@@ -7,12 +7,13 @@ stage as well: the one before ended with their router.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from emel.graph.errors import GraphError
 from emel.graph.mixtures import mixtures_of
 from emel.graph.ops import Embed, Gather, Rows
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

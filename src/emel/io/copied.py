@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from emel.io.descriptor import OpenedFile, close_quietly, open_regular, read_exactly
 from emel.io.errors import SourceError
 from emel.io.platform import SYSTEM, Platform
+from emel.lazy_dataclasses import dataclass
 from emel.sm import Machine, Row
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import stat
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel.io.errors import SourceError
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     import os

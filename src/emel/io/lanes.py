@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from emel._native.library import LIBRARY, check
@@ -28,6 +27,7 @@ from emel._native.reader import (
     declare_reader,
 )
 from emel.io.errors import SourceError
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

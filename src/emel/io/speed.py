@@ -6,11 +6,11 @@ import mmap
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel.io.descriptor import close_quietly
 from emel.io.platform import SYSTEM, Platform
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from emel.io.errors import SourceError
 from emel.io.lanes import MOST_PARTS, LaneCalls, Part, ReadLanes, Request
 from emel.io.parts import FilePart, OpenedPart, close_parts, open_parts
 from emel.io.platform import SYSTEM, Platform
+from emel.lazy_dataclasses import dataclass
 from emel.sm import Machine, Row
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import array
 import ctypes
-from dataclasses import dataclass
 
 from emel._native.addresses import held_address
 from emel._native.library import NativeError, check
 from emel._native.strings import strings_scan
+from emel.lazy_dataclasses import dataclass
 
 _OUT_OF_BOUNDS = 4
 

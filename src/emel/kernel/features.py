@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from emel._native import LIBRARY
 from emel._native import abi as _abi
+from emel.lazy_dataclasses import dataclass
 
 ENVIRONMENT = "EMEL_ISA"
 

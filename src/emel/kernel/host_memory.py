@@ -10,10 +10,10 @@ admin-guide/cgroup-v1/memory of the Linux kernel's documentation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from emel.kernel.control_groups import group_folders, read_text
+from emel.lazy_dataclasses import dataclass
 
 # Version 1 writes "no limit" as the largest page-aligned signed 64-bit number; anything near it means the same.
 _UNLIMITED = 1 << 60

@@ -6,7 +6,6 @@ Vectors (norms, biases, frequencies) lie behind the matrices, plain. The source 
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel._native import LIBRARY, check
@@ -14,6 +13,7 @@ from emel._native import abi as _abi
 from emel.kernel.buffers import Memory, address_of
 from emel.kernel.dequantize import dequantize
 from emel.kernel.sizes import aligned, packed_bytes
+from emel.lazy_dataclasses import dataclass
 from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ which older ones count less.
 from __future__ import annotations
 
 import mmap
-from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from emel.io.platform import SYSTEM, Platform
 from emel.io.staged import CloseStaged, OpenStaged, ReadMatrices, StagedContext, StagedMachine
 from emel.kernel.buffers import Memory
 from emel.kernel.packing import Location
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

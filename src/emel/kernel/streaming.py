@@ -6,13 +6,13 @@ A plan reads them as it reads packed weights (`locate`), and asks for a unit (`a
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from emel.io.lanes import LaneCalls
 from emel.io.platform import SYSTEM, Platform
 from emel.kernel.buffers import Memory
 from emel.kernel.packing import Location
+from emel.lazy_dataclasses import dataclass
 from emel.sm.external import ExternalCompletionPolicy
 from emel.tensor.window import Acquire, Bind, Unbind, WindowContext, WindowMachine
 from emel.tensor.window_layout import WindowError, WindowLayout, places

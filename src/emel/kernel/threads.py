@@ -7,11 +7,11 @@ kernel while all others wait for them. Linux files: proc(5) and cgroups(7), admi
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emel.kernel.control_groups import group_folders, read_text
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection

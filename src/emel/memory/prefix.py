@@ -13,11 +13,11 @@ Bookkeeping alone: equal tokens after equal tokens have equal keys and values, s
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from emel.kernel.sizes import KV_BLOCK
+from emel.lazy_dataclasses import dataclass
 from emel.memory.errors import CacheError, CacheFullError
 
 if TYPE_CHECKING:

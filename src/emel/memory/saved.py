@@ -26,12 +26,12 @@ import os
 import struct
 import tempfile
 from array import array
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from emel.kernel.sizes import KV_BLOCK
+from emel.lazy_dataclasses import dataclass
 from emel.memory.errors import CacheError, CacheFullError, SavedSequenceError
 from emel.memory.hybrid import HybridCache
 from emel.memory.sequences import blocks_for

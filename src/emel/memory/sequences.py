@@ -6,10 +6,11 @@ too needs a new block for a copy of it; when all of them are in the step, the la
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from emel.kernel.sizes import KV_BLOCK
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -8,11 +8,11 @@ int8 (KvLayout in native/src/kernels/layout.h).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from emel.kernel.buffers import Memory
 from emel.kernel.sizes import KV_BLOCK, KV_PART, KV_TYPES, aligned, kv_bytes
+from emel.lazy_dataclasses import dataclass
 from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:

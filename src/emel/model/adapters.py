@@ -13,7 +13,7 @@ For the embedding the file has them the other way round: A (rows, rank), B (cols
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from emel.gguf import open_gguf
 from emel.kernel.dequantize import dequantize
+from emel.lazy_dataclasses import dataclass
 from emel.model.errors import ModelError
 from emel.tensor.types import TensorType
 

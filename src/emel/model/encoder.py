@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from emel.graph.ops import Pairing
+from emel.lazy_dataclasses import dataclass
 from emel.model.decoder import Decoder
 from emel.model.errors import ModelError
 from emel.model.geometry import Geometry, read_geometry

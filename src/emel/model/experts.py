@@ -6,11 +6,11 @@ models have a shared expert besides, which every token goes through.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel.graph.expert_ops import Gating
 from emel.graph.ops import Activation
+from emel.lazy_dataclasses import dataclass
 from emel.model.decoder_tensors import Bias, linear_tensors
 from emel.model.errors import ModelError
 from emel.model.parameters import non_negative_float, non_negative_int, positive_int

@@ -8,10 +8,10 @@ embedding. GGUF stores the weights of norms with the 1 added that the paper adds
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel.graph.ops import Activation, Pairing
+from emel.lazy_dataclasses import dataclass
 from emel.model.decoder import Decoder
 from emel.model.decoder_tensors import attention_tensors, feed_forward_tensors, norm_tensors, outer_tensors
 from emel.model.geometry import Geometry, read_geometry

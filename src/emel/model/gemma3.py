@@ -7,10 +7,11 @@ base and scaling. Different from llama: see gemma2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emel.graph.ops import Activation, Pairing
+from emel.lazy_dataclasses import dataclass
 from emel.model.decoder import Decoder
 from emel.model.decoder_tensors import (
     attention_tensors,

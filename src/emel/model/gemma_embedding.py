@@ -6,10 +6,11 @@ the rows of a text become one, and up to two matrices (dense_2, dense_3), withou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emel.graph.ops import Activation, Pairing
+from emel.lazy_dataclasses import dataclass
 from emel.model.decoder_tensors import attention_tensors, feed_forward_tensors, head_norm_tensors, norm_tensors
 from emel.model.encoder import Encoder, EncoderGeometry, read_encoder
 from emel.model.parameters import positive_float

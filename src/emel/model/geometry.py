@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from emel.graph.ops import Heads
+from emel.lazy_dataclasses import dataclass
 from emel.model.errors import ModelError
 from emel.model.parameters import MAX_LAYERS, per_layer, positive_float, positive_int
 from emel.model.rope import Rope, read_rope

@@ -8,11 +8,12 @@ published files, weighed by a softmax over those chosen, with a clamped swish.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emel.graph.expert_ops import Gating
 from emel.graph.ops import Activation, Pairing
+from emel.lazy_dataclasses import dataclass
 from emel.model.decoder import Decoder
 from emel.model.decoder_tensors import Bias, attention_tensors, norm_tensors, outer_tensors
 from emel.model.experts import Experts, expert_tensors, mixture, read_experts

@@ -7,10 +7,10 @@ turn RoPE off (rope.scaling.finetuned false).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel.graph.ops import Pairing
+from emel.lazy_dataclasses import dataclass
 from emel.model.decoder import Decoder
 from emel.model.decoder_tensors import Bias, attention_tensors, feed_forward_tensors, norm_tensors, outer_tensors
 from emel.model.geometry import Geometry, read_geometry

@@ -8,13 +8,13 @@ an RMS norm in each head before RoPE, which pairs the halves of a head; the last
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel.graph.ops import Pairing
 from emel.graph.spec import MAX_TAPS
 from emel.graph.state_ops import StateGeometry
 from emel.kernel.packing import Vector
+from emel.lazy_dataclasses import dataclass
 from emel.model.binding import read_vector
 from emel.model.decoder import Decoder
 from emel.model.decoder_tensors import (

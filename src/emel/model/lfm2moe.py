@@ -6,10 +6,10 @@ for each expert added (https://arxiv.org/abs/2408.15664), with weights that sum 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel.graph.expert_ops import Gating
+from emel.lazy_dataclasses import dataclass
 from emel.model import lfm2
 from emel.model.decoder import Decoder
 from emel.model.decoder_tensors import feed_forward_tensors

@@ -10,10 +10,10 @@ for each token. What the other architectures' headers say differs from llama dif
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel.graph.ops import Pairing
+from emel.lazy_dataclasses import dataclass
 from emel.model.decoder import Decoder
 from emel.model.decoder_tensors import Bias, attention_tensors, feed_forward_tensors, norm_tensors, outer_tensors
 from emel.model.experts import Experts, expert_tensors, mixture, read_experts

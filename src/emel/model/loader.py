@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from emel.gguf import GgufFile, open_gguf
 from emel.kernel.loading import Computed, load_packed
 from emel.kernel.packing import Matrix, PackedWeights, Vector
+from emel.lazy_dataclasses import dataclass
 from emel.model.errors import ModelError
 from emel.model.extents import extents_of
 from emel.model.registry import Architecture, Parameters, find_architecture, seen_tensors

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from emel.lazy_dataclasses import dataclass
 from emel.model.parameters import non_negative_float, positive_float
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ halves of a head; every feed-forward is a mixture of experts, with weights that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel.graph.ops import Pairing
+from emel.lazy_dataclasses import dataclass
 from emel.model.decoder import Decoder
 from emel.model.decoder_tensors import attention_tensors, norm_tensors, outer_tensors
 from emel.model.experts import Experts, expert_tensors, mixture, read_experts

@@ -8,10 +8,10 @@ sessions of more. Phi-3-mini-4k sees a sliding window, in every layer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel.graph.ops import Pairing
+from emel.lazy_dataclasses import dataclass
 from emel.model.decoder import Decoder
 from emel.model.decoder_tensors import attention_tensors, feed_forward_tensors, norm_tensors, outer_tensors
 from emel.model.geometry import Geometry, read_geometry

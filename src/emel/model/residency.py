@@ -8,7 +8,6 @@ when they were chosen, and get the memory that everything else leaves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel.graph.mixtures import cut_behind_routers, mixtures_of
@@ -17,6 +16,7 @@ from emel.graph.pieces import ROW_GROUP, output_linear, pieces_of
 from emel.kernel.sizes import aligned, packed_bytes
 from emel.kernel.sparse_experts import ExpertGroup
 from emel.kernel.sparse_rows import cached_bytes
+from emel.lazy_dataclasses import dataclass
 from emel.tensor.window_layout import Extent, Unit, WindowError, WindowLayout, lay_out, smallest_budget
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ NTK-aware scaling is a larger base: converters write the base that results, so i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from emel.kernel.packing import Vector
 from emel.kernel.rope import long_rope_magnitude, rope_frequencies, yarn_frequencies
+from emel.lazy_dataclasses import dataclass
 from emel.model.binding import read_vector
 from emel.model.errors import ModelError
 from emel.model.parameters import positive_float, positive_int

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from emel.kernel.packing import check_packable
+from emel.lazy_dataclasses import dataclass
 from emel.model.errors import ModelError
 
 if TYPE_CHECKING:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
 from emel.engine.transcript import record
+from emel.lazy_dataclasses import dataclass
 from emel.server import sse
 from emel.server.answering import respond
 from emel.server.body import read_shape

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from emel.lazy_dataclasses import dataclass
 from emel.server.access_log import tell
 from emel.server.hearing import Hearing
 from emel.text.answers import CallArguments, CallBegun, ReasoningPiece, TextPiece, ToolCall

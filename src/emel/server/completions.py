@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from emel.lazy_dataclasses import dataclass
 from emel.server import sse
 from emel.server.answering import respond
 from emel.server.body import read_shape

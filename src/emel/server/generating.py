@@ -6,9 +6,9 @@ import asyncio
 import itertools
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from emel.lazy_dataclasses import dataclass
 from emel.server.choices import Choices
 from emel.server.connection import unless_gone
 from emel.server.errors import ApiError, invalid, too_long

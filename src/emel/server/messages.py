@@ -6,11 +6,11 @@ A request is turned into that of a chat and answered like one; only the words on
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
+from emel.lazy_dataclasses import dataclass
 from emel.server import sse
 from emel.server.answering import respond
 from emel.server.body import read_shape

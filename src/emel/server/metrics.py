@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, H
 from prometheus_client.core import GaugeMetricFamily
 from starlette.responses import Response
 
+from emel.lazy_dataclasses import dataclass
 from emel.server import wave_metrics
 from emel.server.errors import kind_of_failure
 from emel.server.wave_metrics import LABEL

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from emel.lazy_dataclasses import dataclass
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from emel.lazy_dataclasses import dataclass
 from emel.server.errors import invalid
 from emel.server.generating import new_id
 from emel.text.answers.call_reader import JSON_HEAD, CallReader

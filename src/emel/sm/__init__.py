@@ -1,7 +1,8 @@
 """The machine core: transition tables, run-to-completion dispatch, coroutine machines, tracing, diagrams.
 
-Standard library only. `docs/concepts/machines.md` is the introduction. Tracing is in `emel.sm.trace`, traps in
-`emel.sm.traps`; scheduler policies are in `emel.sm.policies` (inline), `fifo`, `thread_pool` and `external`.
+The standard library and `emel.lazy_dataclasses` only. `docs/concepts/machines.md` is the introduction. Tracing is in
+`emel.sm.trace`, traps in `emel.sm.traps`; scheduler policies are in `emel.sm.policies` (inline), `fifo`, `thread_pool`
+and `external`.
 """
 
 from emel.sm.comachine import CoMachine

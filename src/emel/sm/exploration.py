@@ -10,9 +10,10 @@ ruled out by what the effects do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from emel.lazy_dataclasses import dataclass
 from emel.sm.analysis import event_classes
 from emel.sm.row import event_name
 

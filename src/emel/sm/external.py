@@ -14,9 +14,9 @@ dispatch from another thread is rejected.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from emel.lazy_dataclasses import dataclass
 from emel.sm.errors import FramesExhausted, MachineError, SourceNeverFired
 from emel.sm.policies import Runnable, SchedulerPolicy, answer_inline, drive
 from emel.sm.task import ACCEPTED, REJECTED, Task

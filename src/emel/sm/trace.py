@@ -10,10 +10,10 @@ import threading
 import types
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from emel.lazy_dataclasses import dataclass
 from emel.sm.machine import BaseMachine, defined_machines, definition_hooks
 from emel.sm.row import name_of
 from emel.sm.table import link_nodes, plain_effect, relink

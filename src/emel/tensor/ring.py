@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
+
+from emel.lazy_dataclasses import dataclass
 
 
 class SlotState(Enum):

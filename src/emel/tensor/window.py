@@ -14,13 +14,14 @@ being read by emel.tensor.window_reads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from emel.io.errors import SourceError
 from emel.io.lanes import LaneCalls
 from emel.io.platform import SYSTEM, Platform
+from emel.lazy_dataclasses import dataclass
 from emel.sm import CoMachine, Row
 from emel.sm.external import ExternalCompletionPolicy, SourceFired
 from emel.tensor.ring import Ring, Slot, SlotState

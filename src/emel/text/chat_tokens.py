@@ -16,10 +16,10 @@ have been looked for, so the model reads exactly what was written.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from emel.lazy_dataclasses import dataclass
 from emel.text.chat_messages import ChatTemplateError, check_messages, plain_copy
 from emel.text.chat_policy import cut_after, describe_tools, knows_tools, render_with_system
 from emel.text.tokenizer import as_text

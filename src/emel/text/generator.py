@@ -14,11 +14,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from emel.kernel.sizes import KV_BLOCK
+from emel.lazy_dataclasses import dataclass
 from emel.sm import Machine, Row
 from emel.text.errors import NotFiniteError
 

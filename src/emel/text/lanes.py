@@ -6,9 +6,9 @@ Lanes stay in the order of their rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from emel.lazy_dataclasses import dataclass
 from emel.text.generator import Admit, Cancel, Fail, Join, Preempt, State
 
 if TYPE_CHECKING:

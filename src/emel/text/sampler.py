@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from array import array
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel.kernel.buffers import address_of
 from emel.kernel.sampling import NativeSampler, Step, log_probabilities
+from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,9 +7,10 @@ docs/reference/sampling.md shows this table (tests/unit/text/test_sampling_refer
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
+from emel.lazy_dataclasses import dataclass
 from emel.text.sampling_fields import (
     Biases,
     Kind,

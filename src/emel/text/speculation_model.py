@@ -5,10 +5,10 @@ It has a memory of its own. What it computed of a guess that was wrong is rolled
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emel.graph.batch import Outputs
+from emel.lazy_dataclasses import dataclass
 from emel.text.speculation import MIN_CHANCE
 
 if TYPE_CHECKING:

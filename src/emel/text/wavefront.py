@@ -18,10 +18,11 @@ emel.text.steps (what a step does with it).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from emel.lazy_dataclasses import dataclass
 from emel.memory.sequences import blocks_for
 from emel.sm import Machine, Row
 from emel.text.lanes import (

@@ -13,9 +13,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from emel.lazy_dataclasses import dataclass
 from emel.text.answers.call_reader import JSON_HEAD, NAMED_HEAD
 from emel.text.answers.call_syntax import (
     read_any_calls,

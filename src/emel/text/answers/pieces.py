@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from emel.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
