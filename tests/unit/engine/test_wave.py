@@ -1,4 +1,4 @@
-"""Invariant: a request has the logits and text it has alone, whatever else is in the wave, on any number of threads."""
+"""Requests in one wave: prefixes, counters, priorities, what listeners and steps that fail do to the others."""
 
 from __future__ import annotations
 
@@ -9,33 +9,16 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import emel
 from emel.text.wavefront import State
 from unit.engine.conftest import N_CTX, n_open
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from emel.graph.batch import Batch
     from unit.engine.conftest import SlowGraph
-
-LANES = (1, 2, 3, 8, 17)
-THREADS = (1, 2, 3, 5, 8)
-
-
-@pytest.fixture(scope="module")
-def models(tiny_path: Path) -> Iterator[dict[tuple[int, int], emel.Model]]:
-    """By lanes and threads; the memory of some is so small that lanes are preempted."""
-    loaded = {}
-    for n_lanes, n_threads in zip(LANES, THREADS, strict=True):
-        loaded[n_lanes, n_threads] = emel.load(tiny_path, n_lanes=n_lanes, n_threads=n_threads)
-    yield loaded
-    for model in loaded.values():
-        model.close()
 
 
 class Recorder:
@@ -74,36 +57,6 @@ def random_request(random: Random) -> tuple[list[int], dict[str, Any]]:
 def outcome(completion: emel.Completion) -> tuple[Any, ...]:
     """Text, tokens and log probabilities: the latter are equal only if the logits are, to the last bit."""
     return completion.text, completion.token_ids, completion.finish_reason, completion.logprobs
-
-
-@settings(max_examples=3, deadline=None)
-@given(seed=st.integers(0, 2**32))
-def test_every_lane_equals_its_solo_run(models: dict[tuple[int, int], emel.Model], seed: int) -> None:
-    """Random prompts and lengths, admitted in mid-flight, some cancelled, prefixes warm and cold."""
-    random = Random(seed)
-    requests = [random_request(random) for _ in range(8)]
-    solo = models[1, 1]
-    alone = [solo.generate_ids(ids, **{**options, "cache_prompt": False}) for ids, options in requests]
-    for model in models.values():
-        recorders = [Recorder() for _ in requests]
-        submitted = []
-        for recorder, (ids, options) in zip(recorders, requests, strict=True):
-            submitted.append(model.submit(ids, recorder, **options))
-            if random.random() < 0.3:
-                recorders[random.randrange(len(submitted))].is_over.wait(60)
-            if random.random() < 0.15:
-                random.choice(submitted).cancel()
-        for recorder, expected in zip(recorders, alone, strict=True):
-            assert recorder.is_over.wait(60)
-            assert recorder.completion is not None
-            if recorder.completion.finish_reason == "cancelled":
-                n = len(recorder.completion.token_ids)
-                assert recorder.completion.token_ids == expected.token_ids[:n]
-                assert recorder.completion.logprobs == (expected.logprobs or [])[:n]
-            else:
-                assert outcome(recorder.completion) == outcome(expected)
-                assert tuple(recorder.tokens) == expected.token_ids
-        assert n_open(model) == 0
 
 
 def test_preempted_lanes_equal_their_solo_runs(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,12 +101,13 @@ def random_wave(random: Random) -> GuessingWave:
         random,
         errors=random.choice((0.0, 0.2, 0.9)),
         often=random.choice((0.5, 1.0)),
-        n_lanes=random.choice((1, 2, 3, 8)),
+        n_lanes=random.choice((1, 2, 3, 8, 17)),
         n_ctx=n_ctx,
         n_blocks=random.choice((n_full + 1, n_full + 2, 3 * n_full, 20 * n_full)),
         n_budget=random.choice((7, 16, 64)),
         n_mixed=random.choice((1, 5, 64)),
         prefix_bytes=random.choice((None, None, 0, 4096)),
+        has_state=random.random() < 0.4,
     )
 
 

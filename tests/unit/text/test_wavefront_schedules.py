@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,7 @@ def random_wave(random: Random) -> WaveOfFakes:
         n_budget=random.choice((1, 7, 16, 64)),
         n_mixed=random.choice((1, 5, 64)),
         prefix_bytes=random.choice((None, None, 0, 4096)),
+        has_state=random.random() < 0.4,
     )
 
 
@@ -103,6 +105,40 @@ class Faults:
         if self.is_on and self._random.random() < self._often:
             self.n_raised += 1
             raise error
+
+
+class NthFault(Faults):
+    """Raises once: at the n-th allocation or plan run."""
+
+    def __init__(self, wave: WaveOfFakes, n: int) -> None:
+        super().__init__(wave, Random(), 0.0)
+        self.n_left = n
+
+    def _maybe(self, error: Exception) -> None:
+        self.n_left -= 1
+        if self.n_left == 0:
+            self.n_raised += 1
+            raise error
+
+
+def test_every_allocation_and_every_run_may_fail() -> None:
+    """The first, the second, the third ... until a schedule has no more of them."""
+    for n in itertools.count(1):
+        random = Random(118)  # three preemptions, two cancellations
+        wave = WaveOfFakes(n_lanes=3, n_ctx=48, n_blocks=5, n_budget=16, n_mixed=5)
+        faults = NthFault(wave, n)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("emel.memory.prefix.PrefixStore.allocate", lambda _, n, each=faults: each.allocate(n))
+            drive(wave, random, 16, may_fail=False)
+        for lane in wave.everyone:
+            wave.check_answer(lane)
+        assert wave.context.counters.n_failed <= 1
+        counters = wave.context.counters
+        wave.close()
+        if not faults.n_raised:
+            break
+    assert n > 100
+    assert (counters.n_failed, counters.n_preempted, counters.n_cancelled) == (0, 3, 2)
 
 
 @pytest.mark.parametrize("seed", range(4))

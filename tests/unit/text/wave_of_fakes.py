@@ -1,7 +1,8 @@
 """A wave over a real cache and a graph that is a hash: the next token depends on every token before it.
 
 Each token leaves a mark in the cache's own memory, made from its id and the mark before it. A block shared wrongly,
-copied late or handed out twice changes a mark, and with it the rest of the answer.
+copied late or handed out twice changes a mark, and with it the rest of the answer. With a recurrent state the mark
+before comes from there: a state that was not taken back, or belongs to somebody else, shows in the same way.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from zlib import crc32
 from emel.graph.batch import Batch
 from emel.graph.capacity import Capacity
 from emel.graph.ops import Heads
+from emel.graph.state_ops import StateGeometry
 from emel.kernel.sizes import KV_BLOCK
+from emel.memory.hybrid import HybridCache
 from emel.memory.kv import KvCache
+from emel.memory.recurrent import RecurrentSlots
 from emel.text.generator import GeneratorContext, GeneratorMachine, State
 from emel.text.lanes import WaveKey
 from emel.text.renderer import Renderer
@@ -60,8 +64,10 @@ def answer(prompt: Sequence[int], max_tokens: int | None, n_ctx: int, shift: int
 class HashGraph:
     """Computes marks; `fault` may raise before a run, as a refused one does. Checks what the native library would."""
 
-    def __init__(self, cache: KvCache, fault: Callable[[Batch], None] = lambda _: None) -> None:
-        self._cache, self.fault = cache, fault
+    def __init__(
+        self, cache: KvCache, fault: Callable[[Batch], None] = lambda _: None, *, states: HybridCache | None = None
+    ) -> None:
+        self._cache, self.fault, self._states = cache, fault, states
         self._numbers = memoryview(cache.storage._view).cast("H")
         self._per_block = cache.geometry.block_bytes // 2
         self.bad_positions: set[int] = set()
@@ -77,12 +83,25 @@ class HashGraph:
             position = batch.positions[at]
             row = rows.setdefault(sequence, self._cache.blocks(sequence))
             assert at == 0 or sequences[at - 1] != sequence or batch.positions[at - 1] == position - 1
-            mark = self._numbers[self._place(row, position - 1)] if position else 1
+            mark = self._mark_before(sequence, row, position) if position else 1
             self._numbers[self._place(row, position)] = mark = next_mark(mark, batch.tokens[at])
+            if self._states is not None:
+                self._product(sequence, position)[0] = mark
         for output in range(batch.n_outputs):
             at = batch.output_rows[output]
             mark = self._numbers[self._place(rows[sequences[at]], batch.positions[at])]
             batch.argmax[output] = choice(mark)
+
+    def _mark_before(self, sequence: int, row: Sequence[int], position: int) -> int:
+        mark = self._numbers[self._place(row, position - 1)]
+        return mark if self._states is None else self._product(sequence, position - 1)[0]
+
+    def _product(self, sequence: int, position: int) -> memoryview[int]:
+        """Where a state keeps the product of a position."""
+        assert self._states is not None
+        slots = self._states.slots
+        state = slots._bytes(self._states.slot(sequence)).cast("I")
+        return state[position % slots.geometry.n_kept :]
 
     def _place(self, row: Sequence[int], position: int) -> int:
         return row[position // KV_BLOCK] * self._per_block + position % KV_BLOCK
@@ -158,6 +177,7 @@ class WaveOfFakes:
         n_budget: int = 16,
         n_mixed: int = 5,
         prefix_bytes: int | None = None,
+        has_state: bool = False,
     ) -> None:
         self.cache = KvCache(
             n_kv_layers=1,
@@ -169,13 +189,17 @@ class WaveOfFakes:
         )
         capacity = Capacity(max(n_budget, n_lanes), max(n_lanes, 1), n_lanes + 1, self.cache.n_blocks)
         self.batch = Batch(capacity, N_VOCAB, self.cache.binding)
-        self.graph = HashGraph(self.cache)
+        states = None
+        if has_state:
+            states = HybridCache(self.cache, RecurrentSlots(2 * (n_lanes + 1), StateGeometry(1, 1, 1)))
+        self.memory = states or self.cache
+        self.graph = HashGraph(self.cache, states=states)
         clock = itertools.count()
         self.machine = WavefrontMachine(
             WaveContext(
                 graph=self.graph,
                 batch=self.batch,
-                memory=self.cache,
+                memory=self.memory,
                 clock=lambda: float(next(clock)),
                 n_lanes=n_lanes,
                 n_budget=capacity.max_tokens,
@@ -211,7 +235,7 @@ class WaveOfFakes:
             tokenizer=Letters(),  # type: ignore[arg-type]
             end_ids=Letters.end_ids,
             batch=self.batch,
-            memory=self.cache,
+            memory=self.memory,
             reuses_prefix=reuse,
         )
         lane = FakeLane(GeneratorMachine(context), rank_of(next(self.arrivals), priority), key)
@@ -247,6 +271,9 @@ class WaveOfFakes:
         assert [row for row, state in enumerate(cache._sequences) if state is not None] == rows
         for lane in context.lanes:
             assert lane.generator.context.n_computed == cache.n_tokens(lane.generator.context.sequence or 0)
+        if isinstance(self.memory, HybridCache):
+            n_held = len(rows) + len(self.memory._checkpoints)
+            assert self.memory.slots.n_free == self.memory.slots.n_slots - n_held
         left = [*context.lanes, *context.waiting]
         left += [follower for lane in left for follower in lane.followers]
         n_over = counters.n_stopped + counters.n_length + counters.n_cancelled + counters.n_failed
@@ -287,7 +314,7 @@ class WaveOfFakes:
     def close(self) -> None:
         self.graph._numbers.release()
         self.batch.close()
-        self.cache.close()
+        self.memory.close()
 
 
 def random_prompt(random: Random, n_most: int) -> list[int]:
