@@ -31,8 +31,16 @@ class EmelEngine:
 
     def measure(self, prompt_ids: Sequence[int], n_decode: int) -> Timings:
         """Prefills exactly these tokens in an empty context, then takes n_decode greedy steps."""
+        before = self._model.wave.traffic
         timings = self._model.measure(prompt_ids, n_decode)
-        return Timings(timings.prefill_seconds, timings.decode_seconds, stalled_seconds=timings.stalled_seconds)
+        after = self._model.wave.traffic
+        return Timings(
+            timings.prefill_seconds,
+            timings.decode_seconds,
+            stalled_seconds=timings.stalled_seconds,
+            expert_bytes=after.n_expert_bytes - before.n_expert_bytes if before and after else 0,
+            missing_expert_bytes=after.n_missing_bytes - before.n_missing_bytes if before and after else 0,
+        )
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -42,7 +42,8 @@ class Ready:
 class Timings:
     """Seconds of one run. Prefill ends when the last prompt token's logits are there, decode when its last token is.
 
-    `stalled_seconds` are those of the decode that waited for weights to be read, where the engine knows them.
+    `stalled_seconds` are those of the decode that waited for weights to be read, `expert_bytes` what was read of
+    experts, `missing_expert_bytes` the size of those chosen that were not in memory, where the engine knows them.
     `peak_bytes` is the most memory the process had resident so far, mapped files included; `serve` fills it in. 0 where
     the system does not say.
     """
@@ -51,6 +52,8 @@ class Timings:
     decode_seconds: float
     peak_bytes: float = field(default=0, compare=False)
     stalled_seconds: float = 0
+    expert_bytes: float = 0
+    missing_expert_bytes: float = 0
 
 
 class Engine(Protocol):

@@ -1,6 +1,6 @@
 """EMEL as a lane of the wavefront suite.
 
-`python -m emel.bench.wavefront_emel MODEL THREADS CONTEXT SEQUENCES [ACTIVATIONS]`
+`python -m emel.bench.wavefront_emel MODEL THREADS CONTEXT SEQUENCES [ACTIVATIONS [MEMORY]]`
 """
 
 from __future__ import annotations
@@ -45,11 +45,20 @@ class _Clock:
 class EmelWaves:
     """EMEL behind the protocol."""
 
-    def __init__(self, path: str, n_threads: int, n_ctx: int, n_sequences: int, activations: str = "int16") -> None:
+    def __init__(
+        self,
+        path: str,
+        n_threads: int,
+        n_ctx: int,
+        n_sequences: int,
+        activations: str = "int16",
+        *,
+        memory: str | None = None,
+    ) -> None:
         import emel
 
         self._model: Model = emel.load(
-            path, n_threads=n_threads, n_ctx=n_ctx, n_lanes=n_sequences, activations=activations
+            path, n_threads=n_threads, n_ctx=n_ctx, n_lanes=n_sequences, activations=activations, memory=memory
         )
 
     def describe(self) -> Ready:
@@ -75,7 +84,8 @@ def main(arguments: Sequence[str]) -> int:
     """Serves one model until stdin ends."""
     model, n_threads, n_ctx, n_sequences, *rest = arguments
     counts = int(n_threads), int(n_ctx), int(n_sequences)
-    return serve_waves(lambda: EmelWaves(model, *counts, *rest), sys.stdin, private_stdout())
+    activations, memory = rest[0] if rest else "int16", rest[1] if rest[1:] else None
+    return serve_waves(lambda: EmelWaves(model, *counts, activations, memory=memory), sys.stdin, private_stdout())
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ class SparseExperts:
     ) -> None:
         self.n_reads = 0  # experts
         self.n_waits = 0  # batches of a group that found one missing
+        self.n_missing_bytes = 0  # of the files, of the experts that were read
         self._groups, self._cache_bytes = streaming.groups, streaming.cache_bytes
         self._group_of = {extent.name: at for at, group in enumerate(self._groups) for extent in group.extents}
         self._present: dict[tuple[int, int], float] = {}  # (group, expert) -> how much it was chosen
@@ -122,6 +123,7 @@ class SparseExperts:
             self._read(group, missing)
             self._used_bytes += len(missing) * self._groups[group].expert_bytes
             self.n_reads += len(missing)
+            self.n_missing_bytes += len(missing) * self._groups[group].read_bytes
             for expert in missing:
                 self._present[group, expert] = self._faded.pop((group, expert), 0.0)
         self._count(group, chosen, n_rows)

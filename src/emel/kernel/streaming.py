@@ -44,6 +44,8 @@ class Traffic(NamedTuple):
     n_waits: int  # acquires that did not find their unit there, or one of their experts
     n_repeats: int
     waited_seconds: float  # in those that waited
+    n_expert_bytes: int = 0  # of the files, for experts
+    n_missing_bytes: int = 0  # of experts that were chosen and not in memory, as they lie in the files
 
 
 class StreamedWeights:
@@ -146,10 +148,14 @@ class StreamedWeights:
         context, reads = self.window.context, self.window.context.reads
         n_bytes, n_loads = (reads.n_bytes_read(), reads.n_loads) if reads is not None else (0, 0)
         n_waits = context.n_waits
+        n_expert_bytes = n_missing_bytes = 0
         if self.experts is not None:
-            n_bytes += self.experts.totals().n_bytes
+            n_expert_bytes, n_missing_bytes = self.experts.totals().n_bytes, self.experts.n_missing_bytes
+            n_bytes += n_expert_bytes
             n_loads, n_waits = n_loads + self.experts.n_reads, n_waits + self.experts.n_waits
-        return Traffic(n_bytes, n_loads, n_waits, context.n_repeats, self._waited_seconds)
+        return Traffic(
+            n_bytes, n_loads, n_waits, context.n_repeats, self._waited_seconds, n_expert_bytes, n_missing_bytes
+        )
 
     def close(self) -> None:
         """Joins what is being read and gives everything back; harmless when repeated."""

@@ -15,6 +15,7 @@ class FakeModel:
     isa = "scalar"
     activations = "int16"
     n_vocab = 320
+    wave = SimpleNamespace(traffic=None)
 
     def __init__(self) -> None:
         self.measured: list[tuple[list[int], int]] = []

@@ -1,0 +1,124 @@
+"""The lanes of the weight_streaming suite: an engine in a process of its own under a hard limit, cold.
+
+What is read from disk is what the kernel counts for the process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emel.lazy_dataclasses import dataclass
+
+if TYPE_CHECKING:
+    from emel.io.parts import FilePart
+
+N_PROMPT = 16
+N_CTX = 512
+OVERHEAD_BYTES = 64 << 20
+"""Of the interpreter and its libraries, which a limit counts too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one lane: seconds, bytes read from disk, peak memory of its group; None where it could not run."""
+
+    lane: str
+    load_seconds: float | None = None
+    first_token_seconds: float | None = None
+    tokens_per_second: float | None = None
+    read_bytes_per_token: float | None = None
+    read_bytes_per_second: float | None = None
+    stall_share: float | None = None
+    """Of the decode, the time that waited for weights; of EMEL's window."""
+    peak_bytes: int | None = None
+    budget_bytes: int | None = None
+    expert_bytes: float | None = None
+    """Read of experts, and the bytes of those that were chosen and not in memory."""
+    missing_expert_bytes: float | None = None
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What is the same for every lane."""
+
+    model: Path
+    parts: tuple[FilePart, ...]
+    n_threads: int
+    cap: int
+    n_decode: int
+
+    @property
+    def file_bytes(self) -> int:
+        """Of all files of the model."""
+        return sum(part.n_bytes for part in self.parts)
+
+
+def prompt_of(n_vocab: int, seed: int = 0) -> list[int]:
+    """Token ids without a meaning, others for each seed."""
+    return [(7 * at + 31 * seed + 3) % n_vocab for at in range(N_PROMPT)]
+
+
+def measure(name: str, engine: str, conditions: Conditions, memory: int | None) -> Figures:
+    """One lane, cold: a prompt and its first token, then tokens; what failed is said, not raised."""
+    from emel.bench.lane import LLAMA_CPP, Lane, lane_command
+    from emel.bench.memory_cap import MemoryCap
+    from emel.bench.protocol import LaneError
+
+    n_decode = conditions.n_decode
+    for part in conditions.parts:
+        drop_from_cache(part.path)
+    command = lane_command(engine, conditions.model, conditions.n_threads, N_CTX)
+    if engine == LLAMA_CPP:
+        command.append("mapped")
+    elif memory is not None:
+        command += ["int16", str(memory)]
+    with MemoryCap(conditions.cap) as limit:
+        began = time.perf_counter()
+        with Lane(name, limit.command(command)) as lane:
+            try:
+                n_vocab = lane.ready.n_vocab
+                loaded = time.perf_counter()
+                prompt = prompt_of(n_vocab)
+                first = lane.measure(prompt, 0)
+                before = disk_bytes(lane.pid)
+                timings = lane.measure(prompt, n_decode)
+                read = disk_bytes(lane.pid) - before
+            except LaneError as error:
+                return Figures(name, failure=str(error), peak_bytes=limit.peak_bytes())
+        seconds = timings.prefill_seconds + timings.decode_seconds
+        return Figures(
+            lane=name,
+            load_seconds=loaded - began,
+            first_token_seconds=first.prefill_seconds,
+            tokens_per_second=n_decode / timings.decode_seconds,
+            read_bytes_per_token=read / (n_decode + 1),
+            read_bytes_per_second=read / seconds,
+            stall_share=timings.stalled_seconds / timings.decode_seconds if memory is not None else None,
+            peak_bytes=limit.peak_bytes(),
+            budget_bytes=memory,
+            expert_bytes=timings.expert_bytes,
+            missing_expert_bytes=timings.missing_expert_bytes,
+        )
+
+
+def disk_bytes(pid: int) -> int:
+    """Bytes a process has had fetched from storage (proc(5), /proc/pid/io); 0 where the system does not say."""
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("read_bytes:")), 0)
+
+
+def drop_from_cache(path: str) -> None:
+    """Has the system forget a file's pages, as far as nobody maps them."""
+    if hasattr(os, "posix_fadvise"):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
