@@ -21,6 +21,7 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", {"messages": HI, "tools": [TOOL], "tool_choice": "required"}),
     ("/v1/chat/completions", {"messages": HI, "max_tokens": 3, "transcript": True}),
     ("/v1/completions", {"prompt": ["a", "b"], "max_tokens": 3, "logprobs": 2, "echo": True}),
+    ("/completion", {"prompt": "a", "n_predict": 3, "n_probs": 2, "return_tokens": True}),
     ("/v1/responses", {"input": "Hi", "max_output_tokens": 3}),
     ("/v1/messages", {"messages": HI, "max_tokens": 3}),
     ("/v1/messages/count_tokens", {"messages": HI}),
@@ -29,7 +30,7 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
     ("/apply-template", {"messages": HI}),
     ("/models/load", {"model": "smollm2"}),
 ]
-PATHS = ("/health", "/v1/models", "/v1/models/smollm2", "/props", "/machines")
+PATHS = ("/health", "/v1/models", "/v1/models/smollm2", "/props", "/slots", "/machines")
 
 
 @pytest.mark.model

@@ -142,6 +142,11 @@ class Model:
         return sum(tensor.n_bytes for tensor in self._open().model.description.file.tensors.values())
 
     @property
+    def n_parameters(self) -> int:
+        """Numbers in its tensors."""
+        return sum(tensor.n_values for tensor in self._open().model.description.file.tensors.values())
+
+    @property
     def path(self) -> str:
         """Its file."""
         return str(self._open().model.description.file.path)

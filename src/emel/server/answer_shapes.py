@@ -158,6 +158,32 @@ class TextCompletion(Told):
     generation_settings: dict[str, Any]
 
 
+# ---- /completion
+
+
+class NativeCompletion(Told):
+    """POST /completion."""
+
+    index: Literal[0]
+    content: str
+    tokens: list[int]
+    stop: Literal[True]
+    id_slot: int
+    tokens_predicted: int
+    tokens_evaluated: int
+    completion_probabilities: list[TokenTold] = Field(default_factory=list)
+    model: str
+    system_fingerprint: str
+    prompt: str
+    generation_settings: dict[str, Any]
+    truncated: Literal[False]
+    has_new_line: bool
+    stop_type: Literal["none", "eos", "limit", "word"]
+    stopping_word: str
+    tokens_cached: int
+    timings: TimingsTold
+
+
 # ---- /v1/responses
 
 
@@ -343,113 +369,3 @@ class EmbeddingList(Told):
     data: list[EmbeddingTold]
     model: str
     usage: EmbeddingUsage
-
-
-# ---- models, text, the server
-
-
-class ModelMeta(Told):
-    """What a loaded model is; size in bytes."""
-
-    n_vocab: int
-    n_ctx: int
-    n_ctx_train: int
-    n_embd: int
-    size: int
-
-
-class ModelCard(Told):
-    """GET /v1/models/{name}."""
-
-    id: str
-    object: Literal["model"]
-    created: int
-    owned_by: str
-    status: Literal["unloaded", "loading", "ready", "failed"]
-    meta: ModelMeta | None = None
-
-
-class ModelList(Told):
-    """GET /v1/models."""
-
-    object: Literal["list"]
-    data: list[ModelCard]
-
-
-class ModelChanged(Told):
-    """POST /models/load and /models/unload."""
-
-    success: Literal[True]
-    model: ModelCard
-
-
-class TokenPiece(Told):
-    """A token and its text, or its bytes where they are no text."""
-
-    id: int
-    piece: str | list[int]
-
-
-class TokenList(Told):
-    """POST /tokenize."""
-
-    tokens: list[int] | list[TokenPiece]
-
-
-class TextTold(Told):
-    """POST /detokenize."""
-
-    content: str
-
-
-class PromptTold(Told):
-    """POST /apply-template."""
-
-    prompt: str
-
-
-class Health(Told):
-    """GET /health."""
-
-    status: Literal["ok"]
-
-
-class Defaults(Told):
-    """What a request has that says nothing of it."""
-
-    n_ctx: int
-    params: dict[str, Any]
-
-
-class Props(Told):
-    """GET /props."""
-
-    default_generation_settings: Defaults
-    total_slots: int
-    model_path: str
-    chat_template: str | None
-    system_fingerprint: str
-    isa: str
-    n_threads: int
-
-
-class MachineRow(Told):
-    """A row of a state machine's table."""
-
-    source: str
-    event: str | None
-    guard: str | None
-    effect: str | None
-    destination: str
-
-
-class MachineTold(Told):
-    """The table of a state machine."""
-
-    name: str
-    module: str
-    summary: str
-    initial: str
-    terminal: list[str]
-    states: list[str]
-    rows: list[MachineRow]

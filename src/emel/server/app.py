@@ -25,9 +25,11 @@ from emel.server import (
     messages,
     metrics,
     model_endpoints,
+    native,
     openapi,
     page_files,
     responses,
+    slots,
     text_endpoints,
 )
 from emel.server.access_log import AccessLog
@@ -92,6 +94,7 @@ def _routes() -> list[Route]:
         Route("/chat/completions", chat.create_chat_completion, methods=post),
         Route("/v1/completions", completions.create_completion, methods=post),
         Route("/completions", completions.create_completion, methods=post),
+        Route("/completion", native.create_native_completion, methods=post),
         Route("/v1/responses", responses.create_response, methods=post),
         Route("/v1/messages", messages.create_message, methods=post),
         Route("/v1/messages/count_tokens", messages.count_tokens, methods=post),
@@ -112,6 +115,7 @@ def _routes() -> list[Route]:
         Route("/health", model_endpoints.health, methods=get),
         Route("/v1/health", model_endpoints.health, methods=get),
         Route("/props", model_endpoints.props, methods=get),
+        Route("/slots", slots.get_slots, methods=get),
         Route("/tokenize", text_endpoints.tokenize, methods=post),
         Route("/detokenize", text_endpoints.detokenize, methods=post),
         Route("/apply-template", chat.apply_template, methods=post),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
+from emel import __version__
 from emel.server.body import read_shape
 from emel.server.errors import ApiError
 from emel.server.served import ready_model
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from emel.engine.model import Model
     from emel.server.served import ServedModels
     from emel.server.served_model import ServedModel
+
+
+# llama.cpp's numbers of the kinds of vocabularies (llama.h, enum llama_vocab_type).
+_VOCABULARIES = {"llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}
 
 
 async def health(request: Request) -> Response:
@@ -50,8 +56,13 @@ async def props(request: Request) -> Response:
         {
             "default_generation_settings": {"n_ctx": model.n_ctx, "params": SamplingParams().effective()},
             "total_slots": model.wave.snapshot().n_lanes,
+            "model_alias": served.name,
             "model_path": model.path,
+            "modalities": {"vision": False, "audio": False},
             "chat_template": _template(served),
+            "bos_token": _token(model, "bos"),
+            "eos_token": _token(model, "eos"),
+            "build_info": f"emel {__version__}",
             "system_fingerprint": served.fingerprint,
             "isa": model.isa,
             "n_threads": model.n_threads,
@@ -77,6 +88,14 @@ async def unload_model(request: Request) -> Response:
     return JSONResponse({"success": True, "model": _described(served)})
 
 
+def _token(model: Model, name: str) -> str:
+    """The text of the token that begins ("bos") or ends ("eos") a text; "" when the file names none."""
+    token = model.metadata.get(f"tokenizer.ggml.{name}_token_id")
+    if not isinstance(token, int) or not 0 <= token < model.n_vocab:
+        return ""
+    return model.tokenizer.token_bytes(token).decode("utf-8", "replace")
+
+
 def _template(served: ServedModel) -> str | None:
     try:
         return served.template.source
@@ -95,10 +114,12 @@ def _described(served: ServedModel) -> dict[str, Any]:
     if served.state is LoadState.READY:
         model = served.model
         described["meta"] = {
+            "vocab_type": _VOCABULARIES.get(str(model.metadata.get("tokenizer.ggml.model")), 0),
             "n_vocab": model.n_vocab,
             "n_ctx": model.n_ctx,
             "n_ctx_train": model.n_ctx_train,
             "n_embd": model.d_model,
+            "n_params": model.n_parameters,
             "size": model.n_bytes,
         }
     return described

@@ -15,22 +15,27 @@ from emel import __version__
 from emel.server.answer_shapes import (
     ChatCompletion,
     EmbeddingList,
+    MessageTold,
+    NativeCompletion,
+    ResponseTold,
+    TextCompletion,
+    TokenCount,
+)
+from emel.server.errors import ANTHROPIC_PATHS
+from emel.server.message_requests import MessagesRequest
+from emel.server.model_shapes import (
     Health,
     MachineTold,
-    MessageTold,
     ModelCard,
     ModelChanged,
     ModelList,
     PromptTold,
     Props,
-    ResponseTold,
-    TextCompletion,
+    Slot,
     TextTold,
-    TokenCount,
     TokenList,
 )
-from emel.server.errors import ANTHROPIC_PATHS
-from emel.server.message_requests import MessagesRequest
+from emel.server.native_requests import NativeRequest
 from emel.server.response_requests import ResponsesRequest
 from emel.server.shapes import (
     ChatRequest,
@@ -67,9 +72,11 @@ class Endpoint(NamedTuple):
 
 _MODEL = {"name": "model", "in": "query", "required": False, "schema": {"type": "string"}}
 _NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+_FAIL = {"name": "fail_on_no_slot", "in": "query", "required": False, "schema": {"enum": ["0", "1"]}}
 ENDPOINTS = (
     Endpoint("/v1/chat/completions", "The next message of a chat", ChatRequest, ChatCompletion, (JSON, EVENTS)),
     Endpoint("/v1/completions", "What follows a text", CompletionRequest, TextCompletion, (JSON, EVENTS)),
+    Endpoint("/completion", "The same, as llama.cpp has it", NativeRequest, NativeCompletion, (JSON, EVENTS)),
     Endpoint("/v1/responses", "The next items of a conversation", ResponsesRequest, ResponseTold, (JSON, EVENTS)),
     Endpoint("/v1/messages", "The next message, as Anthropic has it", MessagesRequest, MessageTold, (JSON, EVENTS)),
     Endpoint("/v1/messages/count_tokens", "Tokens of such a request", MessagesRequest, TokenCount),
@@ -84,6 +91,7 @@ ENDPOINTS = (
     Endpoint("/health", "Whether the models are there", answer=Health),
     Endpoint("/metrics", "Metrics for Prometheus", produces=(TEXT,)),
     Endpoint("/props", "Defaults, lanes and template of a model", answer=Props, parameters=(_MODEL,)),
+    Endpoint("/slots", "Who computes", answer=Slot, parameters=(_MODEL, _FAIL), is_list=True),
     Endpoint("/machines", "Tables of the state machines", answer=MachineTold, is_list=True),
     Endpoint("/live", "The waves as they change", produces=(EVENTS,)),
     Endpoint("/trace", "Transitions of the state machines as they happen", produces=(EVENTS,)),

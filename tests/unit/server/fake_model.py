@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
@@ -88,6 +88,8 @@ class FakeModel:
 
     n_ctx, n_ctx_train, d_model, n_bytes, n_threads, isa, path = 4096, 8192, 16, 1000, 1, "scalar", "fake.gguf"
     fingerprint = "emel-1-fake"
+    n_parameters = 500
+    metadata: ClassVar[dict[str, Any]] = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.eos_token_id": 2}
 
     def __init__(self, *texts: str, template: str = TEMPLATES["chatml"]) -> None:
         self.texts: tuple[str, ...] | None = texts or None
