@@ -147,11 +147,19 @@ uint64_t indices_from(const float* keys, uint64_t n_keys, float from, uint32_t* 
   for (uint64_t b = 0; b < n_blocks_of(n_keys); ++b) {
     const float* block = keys + b * kBlock;
     if (!(block_max(block) >= from)) continue;
-    for (uint64_t i = 0; i < kBlock; ++i) {
-      if (block[i] >= from) indices[n++] = static_cast<uint32_t>(b * kBlock + i);
+    for (uint64_t i = 0; i < kBlock; ++i) {  // no branch: it could not be foreseen
+      indices[n] = static_cast<uint32_t>(b * kBlock + i);
+      n += block[i] >= from;
     }
   }
   return n;
+}
+
+// Whether the weights of some candidates are so far from a mass that no order of adding them up reaches it.
+bool is_far_below(double mass, const float* weights, const uint32_t* indices, uint64_t n) {
+  double sums[4] = {};
+  for (uint64_t i = 0; i < n; ++i) sums[i & 3] += static_cast<double>(weights[indices[i]]);
+  return (sums[0] + sums[2]) + (sums[1] + sums[3]) < 0.999999 * mass;
 }
 
 }  // namespace
@@ -202,13 +210,13 @@ void keep(Candidates& c, const float* keys, Cut cut) {
     if (!(block_max(keys + begin) >= floor)) continue;
     const uint64_t end = begin + kBlock < c.n ? begin + kBlock : c.n;
     for (uint64_t i = begin; i < end; ++i) {
-      if (!(keys[i] >= floor)) continue;
       if (keys[i] == cut.key) {
         if (cut.n_ties == 0) continue;
         --cut.n_ties;
       }
       c.ids[n] = c.id(i);  // n <= i: nothing unread is overwritten
-      c.logits[n++] = c.logits[i];
+      c.logits[n] = c.logits[i];
+      n += keys[i] >= floor;  // no branch: it could not be foreseen
     }
   }
   c.n = n;
@@ -244,10 +252,12 @@ void keep_mass(Candidates& c, const float* keys, double mass, bool is_strict, ui
   uint64_t n_kept = 0;
   bool is_found = false;
   // Nearly always the few that are near the best make up the mass; only when they do not, more are looked at.
-  constexpr float kDepths[] = {2.0f, 6.0f, 14.0f, __builtin_inff()};
+  constexpr float kDepths[] = {2.0f, 6.0f, 8.0f, 10.0f, 12.0f, 14.0f, __builtin_inff()};
+  constexpr uint64_t kMany = 1024;  // where a walk in vain costs more than adding up before it
   for (const float depth : kDepths) {
     const float from = best - depth > -kLargest ? best - depth : -kLargest;
     const uint64_t n = indices_from(keys, c.n, from, c.work);
+    if (n > kMany && is_far_below(mass, c.weights, c.work, n)) continue;
     is_found = n != 0 && MassWalk(keys, c.weights, c.work, n, mass, is_strict).find(&cut, &n_kept);
     if (is_found) break;
   }
