@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import httpx2 as httpx
@@ -45,3 +46,16 @@ def test_every_answer_has_its_shape(server: Server) -> None:
         told = response.json()
         for each in told if endpoint.is_list else [told]:
             endpoint.answer.model_validate(each)
+
+
+@pytest.mark.model
+def test_progress_is_that_of_the_prompt(server: Server) -> None:
+    body = {"prompt": "fox " * 1500, "n_predict": 2, "stream": True, "return_progress": True, "cache_prompt": False}
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        lines = client.post("/completion", json=body).text.splitlines()
+    events = [json.loads(line[6:]) for line in lines if line]
+    told = [each["prompt_progress"] for each in events if "prompt_progress" in each]
+    assert [each["processed"] for each in told] == sorted(each["processed"] for each in told)
+    assert {each["total"] for each in told} == {events[-1]["tokens_evaluated"]}
+    assert told[-1]["processed"] == told[-1]["total"] > 1500
+    assert told[-1]["cache"] == 0

@@ -101,6 +101,12 @@ class Request:
         """Ends it within one step, wherever it stands; returns at once. Harmless when repeated."""
         self.session.withdraw(self)
 
+    @property
+    def progress(self) -> tuple[int, int, int]:
+        """Tokens of the prompt, those found computed, and those computed so far with them; for any thread."""
+        context = self.generator.context
+        return context.n_prompt, context.n_cached, min(context.n_computed, context.n_prompt)
+
     # ---- for the wave
 
     def admitted(self, now: float) -> None:

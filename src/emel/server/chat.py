@@ -17,6 +17,7 @@ from emel.server.constraints import constraint_of
 from emel.server.errors import invalid
 from emel.server.generating import in_thread, new_head, settings_used, timings, usage
 from emel.server.logprobs import chat_logprobs
+from emel.server.prompt_progress import steps_of
 from emel.server.served import ready_model
 from emel.server.shapes import ChatRequest
 from emel.server.tools import calls_on_wire, chosen_tools, tool_constraint
@@ -137,7 +138,10 @@ class _Wording:
         event = sse.Events(new_head("chatcmpl-", "chat.completion.chunk", self.served).fields()).event
         for answer in choices.answers:
             yield event(choices=[_delta(answer.index, {"role": "assistant", "content": ""})])
-        async for step in choices.steps():
+        async for step in steps_of(choices, has_progress=self.shape.return_progress):
+            if step.progress is not None:
+                yield event(choices=[_delta(0, {})], prompt_progress=step.progress)
+                continue
             for delta, logprobs in self._deltas(step):
                 yield event(choices=[_delta(step.answer.index, delta, logprobs)])
             if step.chunk.completion is not None:

@@ -67,6 +67,8 @@ class Step:
     answer: Answer
     pieces: list[Piece]
     chunk: Chunk
+    progress: dict[str, int] | None = None
+    """How far the prompt is, instead of everything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,11 @@ class Choices:
         """Ends all that run, within a step."""
         for hearing in self._hearings:
             hearing.cancel()
+
+    def progress(self) -> tuple[int, int, int] | None:
+        """Tokens of the first prompt: all, those an earlier request had computed, and those computed, them included."""
+        request = self._hearings[0].request
+        return None if request is None else request.progress
 
     async def steps(self) -> AsyncGenerator[Step, None]:
         """What comes, of all choices as it comes; raises what one of them failed with."""

@@ -13,6 +13,7 @@ from emel.server.constraints import constraint_of
 from emel.server.errors import invalid
 from emel.server.generating import check_count, in_thread, new_head, settings_used, timings, usage
 from emel.server.logprobs import completion_logprobs
+from emel.server.prompt_progress import steps_of
 from emel.server.served import ready_model
 from emel.server.shapes import CompletionRequest
 from emel.text.answers import PlainParser, TextPiece
@@ -90,7 +91,10 @@ class _Wording:
         for answer, echo in zip(choices.answers, self.echoes, strict=True):
             if echo:
                 yield event(choices=[_part(answer.index, echo, None, None)])
-        async for step in choices.steps():
+        async for step in steps_of(choices, has_progress=self.shape.return_progress):
+            if step.progress is not None:
+                yield event(choices=[_part(0, "", None, None)], prompt_progress=step.progress)
+                continue
             index = step.answer.index
             text = "".join(piece.text for piece in step.pieces if isinstance(piece, TextPiece))
             logprobs = None

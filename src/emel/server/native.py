@@ -17,6 +17,7 @@ from emel.server.errors import invalid
 from emel.server.generating import in_thread, settings_used, timings
 from emel.server.logprobs import chat_logprobs
 from emel.server.native_requests import NativeRequest
+from emel.server.prompt_progress import steps_of
 from emel.server.served import ready_model
 from emel.text.answers import PlainParser, TextPiece
 
@@ -74,7 +75,10 @@ class _Wording:
 
     async def events(self, choices: Choices) -> AsyncGenerator[bytes, None]:
         n_tokens = 0
-        async for step in choices.steps():
+        async for step in steps_of(choices, has_progress=self.shape.return_progress):
+            if step.progress is not None:
+                yield sse.event({**self._part("", [], [], 0), "prompt_progress": step.progress})
+                continue
             content = "".join(piece.text for piece in step.pieces if isinstance(piece, TextPiece))
             chunk: Chunk = step.chunk
             n_tokens += len(chunk.token_ids)

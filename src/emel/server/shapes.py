@@ -40,6 +40,7 @@ class ConstrainedShape(SamplingShape):
     regex: str | None = Field(None, validation_alias="regex", description="a regular expression for the whole answer")
     choice: list[str] | None = Field(None, min_length=1, description="one of these texts")
     structured_outputs: dict[str, Any] | None = Field(None, description="vLLM's: json, regex, choice or grammar")
+    return_progress: bool | None = Field(None, description="a stream tells how far the prompt is until it was read")
     transcript: bool | None = Field(None, description="adds a transcript that `emel verify` can replay")
 
     @property

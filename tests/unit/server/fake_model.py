@@ -39,6 +39,7 @@ class FakeRequest:
     options: dict[str, Any]
     is_cancelled: threading.Event = field(default_factory=threading.Event)
     is_over: bool = False
+    progress: tuple[int, int, int] = (0, 0, 0)
 
     def cancel(self) -> None:
         if not self.is_over:
