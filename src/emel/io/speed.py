@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from itertools import cycle
+from statistics import median
 from typing import TYPE_CHECKING
 
 from emel.io.descriptor import close_quietly
@@ -40,13 +43,27 @@ class ReadSpeeds:
 
 
 def measure_reads(path: str, n_bytes: int, *, seconds: float = 0.1, platform: Platform = SYSTEM) -> ReadSpeeds:
-    """Reads for about `seconds` each way, cold: what is read is dropped from the page cache first and after."""
-    buffered = direct = None
-    with suppress(OSError):
-        direct = _measured(platform, platform.open_direct(path), n_bytes, seconds, _leave_cache)
-    with suppress(OSError):
-        buffered = _measured(platform, platform.open(path), n_bytes, seconds, _drop_cache)
-    return ReadSpeeds(buffered, direct)
+    """Reads for about `seconds` each way, cold: what is read is dropped from the page cache first and after.
+
+    The two ways take turns, chunk by chunk, none of them read twice (a disk has caches of its own), and the speed is
+    that of the median chunk: what else the machine does at a moment slows both, and decides nothing.
+    """
+    with ExitStack() as opened:
+        readers: list[_Reader] = []
+        for open_file, prepare in ((platform.open_direct, _leave_cache), (platform.open, _drop_cache)):
+            with suppress(OSError):
+                reader = _Reader(platform, open_file(path), prepare)
+                opened.callback(reader.close)
+                readers.append(reader)
+        direct, buffered = (
+            next((each for each in readers if each.prepare is how), None) for how in (_leave_cache, _drop_cache)
+        )
+        for offset, reader in zip(range(0, n_bytes - CHUNK_BYTES + 1, CHUNK_BYTES), cycle(readers), strict=False):
+            if reader.seconds < seconds:
+                reader.read(offset)
+            elif all(each.seconds >= seconds for each in readers):
+                break
+        return ReadSpeeds(*(None if each is None else each.speed for each in (buffered, direct)))
 
 
 def measure_model(parts: Sequence[FilePart], *, seconds: float = 0.1, platform: Platform = SYSTEM) -> ReadSpeeds:
@@ -55,30 +72,45 @@ def measure_model(parts: Sequence[FilePart], *, seconds: float = 0.1, platform: 
     return measure_reads(largest.path, largest.n_bytes, seconds=seconds, platform=platform)
 
 
-def _measured(
-    platform: Platform,
-    descriptor: int,
-    n_bytes: int,
-    seconds: float,
-    prepare: Callable[[int, int, int], None],
-) -> float | None:
-    """Bytes per second from the front on; chunks are whole ones, so that direct reads are aligned."""
-    try:
+class _Reader:
+    """One way to read a file; its chunks are whole ones, so that direct reads are aligned."""
+
+    def __init__(self, platform: Platform, descriptor: int, prepare: Callable[[int, int, int], None]) -> None:
+        self.prepare = prepare
+        self.seconds = 0.0  # inf once it failed, or found the end
+        self._platform, self._descriptor = platform, descriptor
+        self._taken: list[float] = []
         # Direct reads need an aligned buffer; an anonymous mapping starts at a page.
-        with mmap.mmap(-1, CHUNK_BYTES) as buffer, memoryview(buffer) as target:
-            done, spent = 0, 0.0
-            while spent < seconds and done + CHUNK_BYTES <= n_bytes:
-                prepare(descriptor, done, CHUNK_BYTES)
+        self._buffer = mmap.mmap(-1, CHUNK_BYTES)
+        self._has_failed = False
+
+    def read(self, offset: int) -> None:
+        """Reads a chunk that is in no cache."""
+        try:
+            self.prepare(self._descriptor, offset, CHUNK_BYTES)
+            with memoryview(self._buffer) as target:
                 begin = time.perf_counter()
-                n_read = platform.read_into(descriptor, target, done)
-                spent += time.perf_counter() - begin
-                prepare(descriptor, done, CHUNK_BYTES)
-                done += n_read
-                if n_read < CHUNK_BYTES:
-                    break
-            return done / spent if spent else None
-    finally:
-        close_quietly(platform, descriptor)
+                n_read = self._platform.read_into(self._descriptor, target, offset)
+                taken = time.perf_counter() - begin
+            self.prepare(self._descriptor, offset, CHUNK_BYTES)
+        except OSError:
+            self._has_failed, self.seconds = True, math.inf
+            return
+        if n_read < CHUNK_BYTES:
+            self.seconds = math.inf
+            return
+        self._taken.append(taken)
+        self.seconds += taken
+
+    @property
+    def speed(self) -> float | None:
+        """Bytes per second; None when a read failed, or there was nothing to read."""
+        return CHUNK_BYTES / median(self._taken) if self._taken and not self._has_failed else None
+
+    def close(self) -> None:
+        """Gives file and buffer back."""
+        self._buffer.close()
+        close_quietly(self._platform, self._descriptor)
 
 
 def _leave_cache(_descriptor: int, _offset: int, _n_bytes: int) -> None:
