@@ -6,12 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emel.convert.errors import ConvertError
-from emel.convert.hf_encoders import add_word_pieces, encoder_keys
+from emel.convert.hf_encoders import (
+    add_word_pieces,
+    dense_tensors,
+    encoder_keys,
+    pooling_keys,
+    with_usual_names,
+)
+from emel.convert.hf_families import find_family
 from emel.convert.hf_files import read_json, read_tensors
-from emel.convert.hf_parameters import find_family, keys_of
+from emel.convert.hf_parameters import keys_of
 from emel.convert.hf_tensors import out_tensors
 from emel.convert.hf_vocabulary import add_vocabulary
 from emel.convert.mixes import MIXES, ModelShape, choose_types
+from emel.convert.out_tensors import OutTensor
 from emel.convert.quantizing import Progress, Summary
 from emel.convert.values import encode
 from emel.convert.writing import QUANTIZATION_VERSION, GgufOutput
@@ -22,8 +30,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from emel.convert.hf_parameters import Config
-    from emel.convert.hf_tensors import OutTensor
+    from emel.convert.hf_families import Config, Family
 
 OUT_TYPES = ("f32", "f16", "bf16", "q8_0")
 
@@ -44,14 +51,15 @@ def convert_directory(
     if out_type not in OUT_TYPES:
         raise ConvertError(f"type {out_type!r} is unknown: allowed are {', '.join(OUT_TYPES)}")
     source, mix = Path(folder), MIXES[out_type.upper()]
-    config = read_json(source / "config.json")
+    config = with_usual_names(read_json(source / "config.json"))
     family = find_family(config)
-    tensors = out_tensors(read_tensors(source), config, family)
+    tensors = out_tensors(read_tensors(source), config, family) + _behind_pooling(source, family)
     shapes = {tensor.name: tensor.shape for tensor in tensors}
     if "token_embd.weight" not in shapes:
         raise ConvertError(f"{str(source)!r} has no embedding of tokens")
     infos = {name: TensorInfo(name, shape, TensorType.F32, 0, 0) for name, shape in shapes.items()}
     types = choose_types(infos, mix, ModelShape(family.architecture, config["num_hidden_layers"], 0, is_grouped=False))
+    types |= {tensor.name: tensor.stored for tensor in tensors if tensor.stored is not None}
     with GgufOutput(target, family.architecture) as output:
         writer = output.writer
         writer.add_name(source.resolve().name)
@@ -59,12 +67,13 @@ def convert_directory(
         writer.add_quantization_version(QUANTIZATION_VERSION)
         n_vocab = shapes["token_embd.weight"][0]
         writer.add_vocab_size(n_vocab)
-        if family.is_encoder:
-            keys = encoder_keys(config, source)
+        if family.has_word_pieces:
+            keys = encoder_keys(config, family.architecture)
             add_word_pieces(writer, source, n_vocab, int(config.get("type_vocab_size", 1)))
         else:
             keys = keys_of(config, family, _d_ff(config, shapes))
             add_vocabulary(writer, source, n_vocab, pre=pre, adds_space=family.adds_space)
+        keys |= pooling_keys(source, family.pooling)
         for key, value in keys.items():
             _add(writer, f"{family.architecture}.{key}", value)
         for tensor in tensors:
@@ -83,8 +92,17 @@ def convert_directory(
 def _write(output: GgufOutput, tensor: OutTensor, type_: TensorType) -> None:
     for load in tensor.pieces:
         values = load()
-        output.add(encode(values.reshape(-1, values.shape[-1]), type_, tensor.name))
+        if tensor.stored is None:
+            values = encode(values.reshape(-1, values.shape[-1]), type_, tensor.name)
+        output.add(values)
     output.end_tensor()
+
+
+def _behind_pooling(source: Path, family: Family) -> list[OutTensor]:
+    found = dense_tensors(source)
+    if found and not family.has_dense:
+        raise ConvertError("modules.json has a Dense module behind the pooling, which is not supported")
+    return [OutTensor(name, tensor.shape, (tensor.load,)) for name, tensor in found.items()]
 
 
 def _d_ff(config: Config, shapes: dict[str, tuple[int, ...]]) -> int:

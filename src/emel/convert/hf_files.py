@@ -37,13 +37,23 @@ class HfTensor:
         """Its values as float32 of its shape; ConvertError for other kinds of values, and when the file ends before."""
         if self.kind not in _TYPES:
             raise ConvertError(f"tensor {self.name!r} is {self.kind}: {', '.join(_TYPES)} are supported")
-        n = int(np.prod(self.shape, dtype=np.int64))
-        data = np.fromfile(self.path, dtype=_TYPES[self.kind], count=n, offset=self.offset)
-        if len(data) != n:
-            raise ConvertError(f"{str(self.path)!r} ends before tensor {self.name!r} does: fetch it again")
+        data = self._read(_TYPES[self.kind])
         if self.kind == "BF16":
             data = (data.astype(np.uint32) << 16).view(np.float32)
         return data.astype(np.float32, copy=False).reshape(self.shape)
+
+    def load_bytes(self) -> NDArray[np.uint8]:
+        """Its bytes in its shape; ConvertError for values that are no bytes, and when the file ends before."""
+        if self.kind != "U8":
+            raise ConvertError(f"tensor {self.name!r} is {self.kind}: bytes (U8) are needed")
+        return self._read("u1").reshape(self.shape)
+
+    def _read(self, kind: str) -> NDArray[Any]:
+        n = int(np.prod(self.shape, dtype=np.int64))
+        data = np.fromfile(self.path, dtype=kind, count=n, offset=self.offset)
+        if len(data) != n:
+            raise ConvertError(f"{str(self.path)!r} ends before tensor {self.name!r} does: fetch it again")
+        return data
 
 
 def read_json(path: Path) -> dict[str, Any]:

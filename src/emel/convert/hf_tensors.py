@@ -8,40 +8,31 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emel.convert.errors import ConvertError
 from emel.convert.hf_encoders import LEFT_OUT as ENCODERS_LEAVE_OUT
-from emel.convert.hf_parameters import experts_of, kv_heads_of, rope_factors
+from emel.convert.hf_families import experts_of, kv_heads_of
+from emel.convert.hf_gpt_oss import EXPERT as OSS_EXPERT
+from emel.convert.hf_gpt_oss import expert_tensors as oss_expert_tensors
+from emel.convert.hf_rope import rope_factors
+from emel.convert.out_tensors import OutTensor, changed
 from emel.convert.writing import load_gguf
-from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
+    from emel.convert.hf_families import Config, Family
     from emel.convert.hf_files import HfTensor
-    from emel.convert.hf_parameters import Config, Family
-
-    Floats = NDArray[np.float32]
-    Load = Callable[[], Floats]
+    from emel.convert.out_tensors import Floats, Load
 
 _EXPERT = re.compile(r"model\.layers\.(\d+)\.\w+\.experts\.(\d+)\.(w1|w2|w3|gate_proj|up_proj|down_proj)\.weight")
 _EXPERT_NAMES = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
 _JOINED = re.compile(r"model\.layers\.(\d+)\.(block_sparse_moe|shared_mlp)\.input_linear\.weight")
+_ENDS = {"exp_probs_b": ".bias", "attn_sinks": ".weight"}  # of what has none in Hugging Face's names
 _LEFT_OUT = ("rotary_emb.inv_freq", "self_attn.masked_bias", *ENCODERS_LEAVE_OUT)
-
-
-@dataclass(frozen=True, slots=True)
-class OutTensor:
-    """A tensor of the new file: its shape, and what loads its pieces, in order."""
-
-    name: str
-    shape: tuple[int, ...]
-    pieces: tuple[Load, ...]
 
 
 def out_tensors(tensors: Mapping[str, HfTensor], config: Config, family: Family) -> list[OutTensor]:
@@ -59,11 +50,14 @@ def out_tensors(tensors: Mapping[str, HfTensor], config: Config, family: Family)
             experts.setdefault(f"blk.{layer}.ffn_{_EXPERT_NAMES[part]}_exps.weight", {})[int(expert)] = tensor
         elif match := _JOINED.fullmatch(name):
             found |= _halves(tensor, f"blk.{match[1]}.", "exps" if match[2] == "block_sparse_moe" else "shexp")
+        elif match := OSS_EXPERT.fullmatch(name):
+            found |= {out.name: out for out in oss_expert_tensors(match, tensors)}
         else:
-            known = names.get_name(name.removeprefix("bert."), try_suffixes=(".weight", ".bias"))
+            plain = family.adds_prefix + name.removeprefix("bert.")
+            known = names.get_name(plain, try_suffixes=(".weight", ".bias", ""))
             if known is None:
                 raise ConvertError(f"tensor {name!r} is not known in a model of class {config['architectures'][0]!r}")
-            out = _plain(tensor, f"{known}.bias" if known.endswith("exp_probs_b") else known, config, family)
+            out = _plain(tensor, known + _ENDS.get(known.rpartition(".")[2], ""), config, family)
             found[out.name] = out
     for name, parts in experts.items():
         found[name] = _stacked(name, parts, experts_of(config))
@@ -84,12 +78,12 @@ def _plain(tensor: HfTensor, name: str, config: Config, family: Family) -> OutTe
     shape = tensor.shape
     if family.permutes and (".attn_q." in name or ".attn_k." in name):
         n_heads = config["num_attention_heads"] if ".attn_q." in name else kv_heads_of(config)
-        load = partial(_changed, load, partial(permuted, n_heads=n_heads))
+        load = partial(changed, load, partial(permuted, n_heads=n_heads))
     elif family.adds_one and name.endswith("norm.weight"):
-        load = partial(_changed, load, _plus_one)
+        load = partial(changed, load, _plus_one)
     elif name.endswith("shortconv.conv.weight"):
         shape = (shape[0], shape[-1])  # one channel in each group
-        load = partial(_changed, load, partial(np.reshape, shape=shape))
+        load = partial(changed, load, partial(np.reshape, shape=shape))
     return OutTensor(name, shape, (load,))
 
 
@@ -101,7 +95,7 @@ def _halves(tensor: HfTensor, block: str, kind: str) -> dict[str, OutTensor]:
     for part, begin in (("gate", 0), ("up", rows // 2)):
         name = f"{block}ffn_{part}_{kind}.weight"
         rows_of = partial(_rows, begin=begin, end=begin + rows // 2)
-        out[name] = OutTensor(name, shape, (partial(_changed, tensor.load, rows_of),))
+        out[name] = OutTensor(name, shape, (partial(changed, tensor.load, rows_of),))
     return out
 
 
@@ -113,10 +107,6 @@ def _stacked(name: str, parts: Mapping[int, HfTensor], n_experts: int) -> OutTen
     if len(shapes) > 1:
         raise ConvertError(f"tensor {name!r} has experts of different shapes: {sorted(shapes)}")
     return OutTensor(name, (n_experts, *shapes.pop()), tuple(parts[expert].load for expert in range(n_experts)))
-
-
-def _changed(load: Load, change: Callable[[Floats], Any]) -> Floats:
-    return np.ascontiguousarray(change(load()), dtype=np.float32)
 
 
 def _plus_one(values: Floats) -> Floats:

@@ -60,6 +60,26 @@ GRANITE_MOE = {
     "ffn_up_shexp": "shared_mlp.input_linear",
     "ffn_down_shexp": "shared_mlp.output_linear",
 }
+GPT_OSS = {
+    "post_attention_norm": "post_attention_layernorm",
+    "attn_sinks": "self_attn.sinks",
+    "ffn_gate_inp": "mlp.router",
+    "ffn_gate_exps": "mlp.experts.gate_up_proj",
+    "ffn_up_exps": "mlp.experts.gate_up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
+}
+NOMIC = {
+    "token_embd": "embeddings.word_embeddings",
+    "token_types": "embeddings.token_type_embeddings",
+    "token_embd_norm": "emb_ln",
+    "attn_qkv": "attn.Wqkv",
+    "attn_output": "attn.out_proj",
+    "attn_output_norm": "norm1",
+    "ffn_up": "mlp.fc11",
+    "ffn_gate": "mlp.fc12",
+    "ffn_down": "mlp.fc2",
+    "layer_output_norm": "norm2",
+}
 LFM2 = {
     "attn_norm": "operator_norm",
     "ffn_norm": "ffn_norm",
@@ -99,8 +119,10 @@ def put(
     experts: str,
 ) -> None:
     """One tensor of a layer: as several where GGUF has all experts in one, with another where GGUF has them apart."""
-    if name == "feed_forward.expert_bias":
+    if name in ("feed_forward.expert_bias", "self_attn.sinks"):
         tensors[f"{layer}{name}"] = values
+    elif "experts." in name:  # gpt-oss: gate and up in turns, and transposed
+        put_in_turns(tensors, f"{layer}{name}", part, end, values)
     elif "input_linear" in name:  # gate and up in one
         half = tensors.pop(f"{layer}{name}.{end}", None)
         both = values if half is None else np.concatenate([half, values] if "up" in part else [values, half], axis=-2)
@@ -112,6 +134,19 @@ def put(
         tensors[f"{layer}{name}.{end}"] = values
 
 
+def put_in_turns(
+    tensors: dict[str, NDArray[np.float32]], name: str, part: str, end: str, values: NDArray[np.float32]
+) -> None:
+    """One tensor of gpt-oss's experts."""
+    values = values if end == "bias" else values.swapaxes(1, 2)
+    name = f"{name}_bias" if end == "bias" else name
+    if "down" in part:
+        tensors[name] = np.ascontiguousarray(values)
+        return
+    both = tensors.setdefault(name, np.empty((*values.shape[:-1], 2 * values.shape[-1]), np.float32))
+    both[..., int("up" in part) :: 2] = values
+
+
 def write_directory(
     folder: Path,
     source: Path,
@@ -121,9 +156,11 @@ def write_directory(
     permuted: bool = False,
     adds_one: bool = False,
     experts: str = "mlp.experts",
+    prefix: str = LAYER,
     n_shards: int = 1,
 ) -> None:
     """Writes config.json, tokenizer.json and safetensors with the weights of an F32 GGUF file."""
+    folder.mkdir(exist_ok=True)
     tensors: dict[str, NDArray[np.float32]] = {}
     for tensor in gguf.GGUFReader(source).tensors:
         values = np.array(tensor.data, dtype=np.float32)
@@ -132,15 +169,16 @@ def write_directory(
         if adds_one and stem.endswith("norm"):
             values = values - np.float32(1)
         if match is not None:
-            layer, part = LAYER.format(layer=match[1]), match[2]
+            layer, part = prefix.format(layer=match[1]), match[2]
             if permuted and part in ("attn_q", "attn_k"):
                 values = unpermuted(values, config[HEADS[part]])
             if part == "shortconv.conv":
                 values = values[:, None, :]
             put(tensors, layer, part, names[part], end, values, experts)
+        elif stem.startswith("dense_"):
+            put_dense(folder, int(stem.removeprefix("dense_")), values)
         elif not stem.startswith("rope_"):
             tensors[f"{names.get(stem, OUTER.get(stem))}.{end}"] = values
-    folder.mkdir(exist_ok=True)
     shards = [dict(list(tensors.items())[index::n_shards]) for index in range(n_shards)]
     weight_map = {}
     for index, shard in enumerate(shards, 1):
@@ -151,6 +189,19 @@ def write_directory(
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}), encoding="utf-8")
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json()), encoding="utf-8")
+
+
+def put_dense(folder: Path, index: int, matrix: NDArray[np.float32], activation: str = "Identity") -> None:
+    """A matrix behind the pooling, as Sentence Transformers have it."""
+    own = folder / f"{index}_Dense"
+    own.mkdir()
+    save_file({"linear.weight": np.ascontiguousarray(matrix)}, own / "model.safetensors")
+    config = {"bias": False, "activation_function": f"torch.nn.modules.linear.{activation}"}
+    (own / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    path = folder / "modules.json"
+    modules = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    modules.append({"idx": index, "path": own.name, "type": "sentence_transformers.models.Dense"})
+    path.write_text(json.dumps(modules), encoding="utf-8")
 
 
 def tokenizer_json() -> dict[str, Any]:

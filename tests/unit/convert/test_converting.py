@@ -14,7 +14,10 @@ from emel.convert.converting import convert_directory
 from emel.convert.errors import ConvertError
 from emel.gguf import open_gguf
 from emel.tensor.types import TensorType
+from model.tiny_encoders import tiny_gemma_embedding, tiny_nomic_bert
 from model.tiny_experts import (
+    D_EXPERT,
+    tiny_gpt_oss,
     tiny_granitemoe,
     tiny_lfm2,
     tiny_lfm2moe,
@@ -40,12 +43,15 @@ from model.tiny_models import (
 from unit.convert.hf_models import (
     ATTENTION,
     FOUR_NORMS,
+    GPT_OSS,
     GRANITE_MOE,
     LFM2,
     LFM2_MOE,
     MIXTRAL,
+    NOMIC,
     PRE_NORM,
     QWEN_MOE,
+    put_dense,
     write_directory,
 )
 
@@ -146,7 +152,54 @@ CASES = [
         {"experts": "feed_forward.experts"},
     ),
     Case("SmolLM3ForCausalLM", tiny_smollm3(), USUAL, {}, PERMUTED),
+    Case(
+        "GptOssForCausalLM",
+        tiny_gpt_oss(),
+        ATTENTION | GPT_OSS,
+        {
+            "intermediate_size": D_EXPERT,
+            "sliding_window": 16,
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 32,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "truncate": False,
+            },
+        },
+    ),
 ]
+ENCODERS = [
+    Case(
+        "NomicBertModel",
+        tiny_nomic_bert(),
+        NOMIC,
+        {
+            "activation_function": "swiglu",
+            "rotary_emb_base": 1000,
+            "layer_norm_epsilon": 1e-12,
+            "type_vocab_size": 2,
+            "max_trained_positions": 128,
+        },
+        {"prefix": "encoder.layers.{layer}."},
+    ),
+    Case(
+        "Gemma3TextModel",
+        tiny_gemma_embedding(),
+        ATTENTION | FOUR_NORMS | {"token_embd": "embed_tokens", "output_norm": "norm"},
+        {"sliding_window": 16, "use_bidirectional_attention": True, "rope_theta": 1e6},
+        {"prefix": "layers.{layer}.", "adds_one": True},
+        is_exact=False,
+    ),
+]
+GPT2_NAMES = {
+    "num_hidden_layers": "n_layer",
+    "max_position_embeddings": "n_positions",
+    "hidden_size": "n_embd",
+    "intermediate_size": "n_inner",
+    "num_attention_heads": "n_head",
+}
 
 
 def config_of(case: Case) -> dict[str, Any]:
@@ -161,7 +214,7 @@ def config_of(case: Case) -> dict[str, Any]:
         "num_attention_heads": keys["attention.head_count"],
         "num_key_value_heads": keys["attention.head_count_kv"],
         "head_dim": keys["attention.key_length"],
-        "rms_norm_eps": keys["attention.layer_norm_rms_epsilon"],
+        "rms_norm_eps": keys.get("attention.layer_norm_rms_epsilon"),
         "rope_theta": keys["rope.freq_base"],
     }
     others = {
@@ -194,6 +247,33 @@ def test_converted_directories_compute_what_their_twins_compute(tmp_path: Path, 
         assert np.array_equal(found, expected)
     else:
         assert found == pytest.approx(expected, rel=1e-3, abs=1e-3)
+
+
+def embedding(path: Path) -> NDArray[np.float32]:
+    with emel.load(path, n_threads=1) as model:
+        return model.embed(IDS, normalize=False)[0]
+
+
+@pytest.mark.parametrize("case", ENCODERS, ids=lambda case: case.hf_class)
+def test_converted_encoders_compute_what_their_twins_compute(tmp_path: Path, case: Case) -> None:
+    twin, out = tmp_path / "twin.gguf", tmp_path / "out.gguf"
+    write_tiny_model(twin, case.tiny, "F32")
+    config = config_of(case)
+    if case.hf_class == "NomicBertModel":
+        config = {GPT2_NAMES.get(key, key): value for key, value in config.items()}
+    write_directory(tmp_path / "hf", twin, case.names, config, **case.options)
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"]
+    (tmp_path / "hf" / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
+    convert_directory(tmp_path / "hf", out, "f32")
+    expected, found = embedding(twin), embedding(out)
+    if case.is_exact:
+        assert np.array_equal(found, expected)
+    else:
+        assert found == pytest.approx(expected, rel=1e-3, abs=1e-3)
+    with open_gguf(out) as file:
+        assert file.metadata.get_int(f"{case.tiny.architecture}.pooling_type") == 1
+        is_nomic = case.hf_class == "NomicBertModel"
+        assert file.metadata.get_int(f"{case.tiny.architecture}.context_length") == (128 if is_nomic else 256)
 
 
 @pytest.fixture(scope="module")
@@ -265,6 +345,11 @@ def test_bfloat16_weights_are_read_exactly(tmp_path: Path) -> None:
             {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
             r"^config.json stretches contexts by 'dynamic': default, linear, llama3, longrope, yarn are known$",
         ),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 2.0, "truncate": False}},
+            r"^config.json stretches contexts by yarn with mscale None and truncate False: supported are None",
+        ),
+        ({"architectures": ["Gemma3TextModel"]}, r"converted only with use_bidirectional_attention true$"),
         ({"use_sliding_window": True}, r"^config.json has use_sliding_window true: only false is supported$"),
     ],
 )
@@ -290,6 +375,22 @@ def test_missing_files_are_named(llama: Path, tmp_path: Path, missing: str, seen
     (folder / missing).unlink()
     with pytest.raises(ConvertError, match=seen):
         convert_directory(folder, tmp_path / "out.gguf")
+
+
+def test_dense_modules_of_models_that_have_none_are_refused(llama: Path, tmp_path: Path) -> None:
+    folder = copy_with(llama, tmp_path / "hf")
+    put_dense(folder, 2, np.zeros((8, 8), np.float32))
+    with pytest.raises(ConvertError, match=r"^modules.json has a Dense module behind the pooling, which is not"):
+        convert_directory(folder, tmp_path / "out.gguf")
+
+
+def test_decoders_that_sentence_transformers_pool_say_so(llama: Path, tmp_path: Path) -> None:
+    folder = copy_with(llama, tmp_path / "hf")
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true}', encoding="utf-8")
+    convert_directory(folder, tmp_path / "out.gguf", "f32")
+    with open_gguf(tmp_path / "out.gguf") as file:
+        assert file.metadata.get_int("llama.pooling_type") == 3
 
 
 def test_truncated_weights_are_refused_by_tensor(llama: Path, tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import gguf
+import numpy as np
 import pytest
 
 from emel.convert.errors import ConvertError
-from emel.convert.hf_encoders import add_word_pieces, encoder_keys
+from emel.convert.hf_encoders import add_word_pieces, dense_tensors, encoder_keys, pooling_keys
 from emel.gguf import open_gguf
 from emel.text.tokenizer import load_tokenizer
+from unit.convert.hf_models import put_dense
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,13 +37,19 @@ def pooled_by(folder: Path, **modes: bool) -> Path:
 
 @pytest.mark.parametrize(("mode", "number"), [("mean_tokens", 1), ("cls_token", 2), ("lasttoken", 3)])
 def test_pooling_is_that_of_sentence_transformers(tmp_path: Path, mode: str, number: int) -> None:
-    keys = encoder_keys(CONFIG, pooled_by(tmp_path, **{f"pooling_mode_{mode}": True}))
-    assert keys["pooling_type"] == number
+    folder = pooled_by(tmp_path, **{f"pooling_mode_{mode}": True})
+    assert pooling_keys(folder, 1) == {"pooling_type": number}
+
+
+def test_keys_are_those_of_gguf() -> None:
+    keys = encoder_keys(CONFIG, "bert")
+    assert (keys["block_count"], keys["context_length"], keys["attention.head_count"]) == (6, 512, 12)
     assert (keys["attention.layer_norm_epsilon"], keys["attention.causal"]) == (1e-12, False)
 
 
-def test_pooling_is_the_mean_where_nothing_is_said(tmp_path: Path) -> None:
-    assert encoder_keys(CONFIG, tmp_path)["pooling_type"] == 1
+def test_pooling_is_the_default_where_nothing_is_said(tmp_path: Path) -> None:
+    assert pooling_keys(tmp_path, 1) == {"pooling_type": 1}
+    assert pooling_keys(tmp_path, None) == {}
 
 
 @pytest.mark.parametrize(
@@ -55,18 +63,28 @@ def test_pooling_is_the_mean_where_nothing_is_said(tmp_path: Path) -> None:
         ({"hidden_size": None}, r"^config.json has hidden_size None: a whole number is needed$"),
     ],
 )
-def test_other_settings_are_refused(tmp_path: Path, changes: dict[str, Any], seen: str) -> None:
+def test_other_settings_are_refused(changes: dict[str, Any], seen: str) -> None:
     with pytest.raises(ConvertError, match=seen):
-        encoder_keys(CONFIG | changes, tmp_path)
+        encoder_keys(CONFIG | changes, "bert")
 
 
-def test_pooling_by_several_ways_and_dense_modules_are_refused(tmp_path: Path) -> None:
+def test_other_kinds_of_nomic_are_refused() -> None:
+    with pytest.raises(ConvertError, match=r"^config.json has prenorm True: False is supported$"):
+        encoder_keys(CONFIG | {"prenorm": True}, "nomic-bert")
+
+
+def test_pooling_by_several_ways_is_refused(tmp_path: Path) -> None:
     both = pooled_by(tmp_path, pooling_mode_mean_tokens=True, pooling_mode_cls_token=True)
     with pytest.raises(ConvertError, match=r"pools by none or several of pooling_mode_mean_tokens, "):
-        encoder_keys(CONFIG, both)
-    (tmp_path / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense"}]', encoding="utf-8")
-    with pytest.raises(ConvertError, match=r"^modules.json has a Dense module behind the pooling"):
-        encoder_keys(CONFIG, tmp_path)
+        pooling_keys(both, 1)
+
+
+def test_dense_modules_with_more_than_a_matrix_are_refused(tmp_path: Path) -> None:
+    put_dense(tmp_path, 2, np.ones((3, 2), np.float32))
+    assert dense_tensors(tmp_path)["dense_2.weight"].load().tolist() == [[1, 1]] * 3
+    put_dense(tmp_path, 3, np.ones((3, 2), np.float32), "Tanh")
+    with pytest.raises(ConvertError, match=r"3_Dense' has a bias or an activation, which is not supported$"):
+        dense_tensors(tmp_path)
 
 
 @pytest.mark.parametrize("is_json", [False, True])

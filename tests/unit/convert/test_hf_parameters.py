@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emel.convert.hf_parameters import find_family, keys_of, rope_factors
+from emel.convert.errors import ConvertError
+from emel.convert.hf_families import find_family
+from emel.convert.hf_parameters import keys_of
+from emel.convert.hf_rope import rope_factors
 
 LLAMA_3_1: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -80,3 +83,29 @@ def test_gemma_3_tells_both_bases_however_they_are_written() -> None:
         found = keys(config)
         assert (found["rope.freq_base"], found["rope.freq_base_swa"]) == (1e6, 20000.0)
         assert found["attention.sliding_window_pattern"] == pattern
+
+
+@pytest.mark.parametrize(("key", "wanted"), [("swiglu_alpha", 1.702), ("swiglu_limit", 7.0)])
+def test_gpt_oss_with_another_activation_is_refused(key: str, wanted: float) -> None:
+    config = {each: value for each, value in LLAMA_3_1.items() if each != "rope_scaling"}
+    config |= {"architectures": ["GptOssForCausalLM"], "sliding_window": 128, "intermediate_size": 64}
+    assert keys(config | {key: wanted})["expert_feed_forward_length"] == 64
+    with pytest.raises(ConvertError, match=rf"^config.json has {key} 5.0: only {wanted} is supported$"):
+        keys(config | {key: 5.0})
+
+
+def test_yarn_tells_all_that_it_was_given() -> None:
+    """GGUF's factor multiplies YaRN's own, 0.1 ln(factor) + 1, which Hugging Face's replaces."""
+    scaling = {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.5, "beta_fast": 16.0, "beta_slow": 2}
+    found = keys(LLAMA_3_1 | {"rope_scaling": scaling, "original_max_position_embeddings": 32768})
+    assert found["rope.scaling.original_context_length"] == 32768
+    assert (found["rope.scaling.yarn_beta_fast"], found["rope.scaling.yarn_beta_slow"]) == (16.0, 2.0)
+    assert found["rope.scaling.attn_factor"] == pytest.approx(1.5 / (0.1 * math.log(4.0) + 1.0))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"partial_rotary_factor": 0.75}, {"rope_parameters": {"partial_rotary_factor": 0.75}}]
+)
+def test_some_dimensions_are_not_turned_wherever_it_is_written(changes: dict[str, Any]) -> None:
+    config = {key: value for key, value in LLAMA_3_1.items() if key != "rope_scaling"} | changes
+    assert keys(config)["rope.dimension_count"] == 96
