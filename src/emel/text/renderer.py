@@ -34,7 +34,10 @@ class Renderer:
 
     def feed(self, data: bytes) -> str:
         """The text that has become certain, possibly empty."""
-        return self._release(self._decoder.decode(data))
+        decoder = self._decoder
+        # Plain ASCII behind whole characters, as most tokens are, needs no decoder.
+        new = data.decode("ascii") if data.isascii() and not decoder.buffer else decoder.decode(data)
+        return self._release(new) if self._stops.stops else new
 
     def flush(self) -> str:
         """The rest: no more bytes will come."""
