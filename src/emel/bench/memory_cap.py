@@ -2,6 +2,7 @@
 
 Control groups, version 2 where its memory controller may be used, else version 1: a group below this process's own,
 which the children enter before they become what they are. Both count the page cache of what their members read first.
+Where no group may be made, systemd is asked for scopes (emel.bench.memory_scope), which are groups of version 2.
 Linux kernel documentation: admin-guide/cgroup-v2 "Memory", admin-guide/cgroup-v1/memory.
 """
 
@@ -12,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from emel.bench.memory_scope import MemoryScope, ScopeError
 from emel.errors import EmelError
 from emel.kernel.control_groups import group_folders, read_text
 from emel.lazy_dataclasses import dataclass
@@ -37,28 +39,40 @@ class _Group:
     folder: Path
     version: int
 
+    def command(self, command: Sequence[str]) -> list[str]:
+        enter = 'echo $$ > "$0" && exec "$@"'
+        return ["sh", "-c", enter, str(self.folder / "cgroup.procs"), *command]
+
+    def peak_bytes(self) -> int | None:
+        text = read_text(self.folder / _FILES[self.version][2])
+        return int(text) if text.isdecimal() else None
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self.folder.rmdir()
+
 
 class MemoryCap:
     """Limits children to `n_bytes` while its `with` lasts; CapError when this system offers no way."""
 
     def __init__(self, n_bytes: int, root: Path = Path("/")) -> None:
         self.n_bytes = n_bytes
-        self._group = _make_group(n_bytes, root)
+        self._limit: _Group | MemoryScope = _make_limit(n_bytes, root)
 
     def command(self, command: Sequence[str]) -> list[str]:
         """The command that runs another one within the limit."""
-        enter = 'echo $$ > "$0" && exec "$@"'
-        return ["sh", "-c", enter, str(self._group.folder / "cgroup.procs"), *command]
+        return self._limit.command(command)
 
     def peak_bytes(self) -> int | None:
-        """The most memory the children had together, page cache included; None where the kernel does not say."""
-        text = read_text(self._group.folder / _FILES[self._group.version][2])
-        return int(text) if text.isdecimal() else None
+        """The most memory the children had, page cache included, asked while the last one runs.
+
+        None where the kernel does not say.
+        """
+        return self._limit.peak_bytes()
 
     def close(self) -> None:
-        """Gives the group back; the children must have ended."""
-        with suppress(OSError):
-            self._group.folder.rmdir()
+        """Gives the limit back; the children must have ended."""
+        self._limit.close()
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +83,7 @@ class MemoryCap:
         self.close()
 
 
-def _make_group(n_bytes: int, root: Path) -> _Group:
+def _make_limit(n_bytes: int, root: Path) -> _Group | MemoryScope:
     reasons = []
     for own, version in group_folders("memory", root):
         folder = own / f"emel-bench-{os.getpid()}"
@@ -79,20 +93,24 @@ def _make_group(n_bytes: int, root: Path) -> _Group:
             reasons.append(f"{own}: {error.strerror}")
             continue
         try:
-            _limit(folder, version, n_bytes)
+            _write_limit(folder, version, n_bytes)
         except OSError as error:
             reasons.append(f"{folder}: {error.strerror}")
             folder.rmdir()
             continue
         return _Group(folder, version)
-    seen = "; ".join(reasons) or "this process is in no memory group"
+    try:
+        return MemoryScope(n_bytes, root)
+    except ScopeError as error:
+        reasons.append(str(error))
+    seen = "; ".join(reasons)
     raise CapError(
         f"memory cannot be limited here ({seen})",
-        hint="run as root, or in a group you own: systemd-run --user --scope -p Delegate=yes emel bench ...",
+        hint="run as root, in a group you own, or where systemd runs",
     )
 
 
-def _limit(folder: Path, version: int, n_bytes: int) -> None:
+def _write_limit(folder: Path, version: int, n_bytes: int) -> None:
     limit, with_swap, _ = _FILES[version]
     (folder / limit).write_text(str(n_bytes), encoding="ascii")
     with suppress(OSError):  # a kernel that does not count swap: the machine must have none, or the limit leaks

@@ -86,7 +86,7 @@ def measure(name: str, engine: str, conditions: Conditions, memory: int | None) 
                 first = lane.measure(prompt, 0)
                 before = disk_bytes(lane.pid)
                 timings = lane.measure(prompt, n_decode)
-                read = disk_bytes(lane.pid) - before
+                read, peak = disk_bytes(lane.pid) - before, limit.peak_bytes()
             except LaneError as error:
                 return Figures(name, failure=str(error), peak_bytes=limit.peak_bytes())
         seconds = timings.prefill_seconds + timings.decode_seconds
@@ -98,7 +98,7 @@ def measure(name: str, engine: str, conditions: Conditions, memory: int | None) 
             read_bytes_per_token=read / (n_decode + 1),
             read_bytes_per_second=read / seconds,
             stall_share=timings.stalled_seconds / timings.decode_seconds if memory is not None else None,
-            peak_bytes=limit.peak_bytes(),
+            peak_bytes=peak,
             budget_bytes=memory,
             expert_bytes=timings.expert_bytes,
             missing_expert_bytes=timings.missing_expert_bytes,

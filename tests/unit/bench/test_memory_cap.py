@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_a_system_without_groups_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(CapError, match=r"^memory cannot be limited here \(this process is in no memory group\)$"):
+    with pytest.raises(CapError, match=r"^memory cannot be limited here \(systemd does not run here\)$"):
         MemoryCap(1 << 30, tmp_path)
 
 
