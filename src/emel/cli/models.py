@@ -25,25 +25,31 @@ def locate(model: str | None, *, offline: bool, quiet: bool = False) -> Path:
     return resolve_model(DEFAULT_MODEL if model is None else model, policy)
 
 
+def load_keywords(arguments: argparse.Namespace, *, quiet: bool) -> dict[str, Any]:
+    """The session options of the command line as keywords of `emel.load`, `memory` aside."""
+    if arguments.isa is not None:
+        _check_route(arguments.isa)
+    draft = arguments.draft_model
+    return {
+        "n_ctx": arguments.ctx_size,
+        "n_threads": arguments.threads,
+        "isa": arguments.isa,
+        "activations": arguments.activations,
+        "overrides": dict(arguments.override_kv),
+        "kv_type": arguments.kv_type,
+        "speculation": arguments.speculation,
+        "draft": None if draft is None else locate(draft, offline=arguments.offline, quiet=quiet),
+        "lora": arguments.lora,
+    }
+
+
 def open_model(model: str | None, arguments: argparse.Namespace, **options: Any) -> Model:
     """Finds the model and loads it with the session options of the command line, and `options` of `emel.load`."""
     import emel
 
-    if arguments.isa is not None:
-        _check_route(arguments.isa)
+    keywords = load_keywords(arguments, quiet=arguments.quiet) | options
     path = locate(model, offline=arguments.offline, quiet=arguments.quiet)
-    return emel.load(
-        path,
-        n_ctx=arguments.ctx_size,
-        n_threads=arguments.threads,
-        isa=arguments.isa,
-        activations=arguments.activations,
-        overrides=dict(arguments.override_kv),
-        kv_type=arguments.kv_type,
-        memory=arguments.memory,
-        lora=arguments.lora,
-        **{"speculation": arguments.speculation, "draft": arguments.draft_model, **options},
-    )
+    return emel.load(path, memory=arguments.memory, **keywords)
 
 
 def _check_route(name: str) -> None:

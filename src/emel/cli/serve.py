@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_session, number, whole_number
-from emel.cli.models import locate
+from emel.cli.models import load_keywords, locate
 from emel.cli.terminal import UsageError, say
 
 if TYPE_CHECKING:
@@ -118,32 +118,20 @@ def _models(arguments: argparse.Namespace, aliases: dict[str, str]) -> ServedMod
     from functools import partial
 
     from emel.engine.budget import parse_memory
-    from emel.engine.loading import DEFAULT_LANES
     from emel.engine.model import Model
     from emel.engine.needs import needed_bytes
+    from emel.engine.options import DEFAULT_LANES, LoadOptions
     from emel.server.served import ServedModels
     from emel.server.shared_memory import SharedMemory
 
+    keywords = load_keywords(arguments, quiet=False) | {"n_lanes": arguments.parallel or DEFAULT_LANES}
     paths = _paths(arguments)
-    sizes = {
-        "n_ctx": arguments.ctx_size,
-        "n_lanes": arguments.parallel or DEFAULT_LANES,
-        "overrides": dict(arguments.override_kv),
-        "kv_type": arguments.kv_type,
-        "lora": arguments.lora,
-        "draft": None if arguments.draft_model is None else locate(arguments.draft_model, offline=arguments.offline),
-    }
-    others = {
-        "n_threads": arguments.threads,
-        "isa": arguments.isa,
-        "activations": arguments.activations,
-        "speculation": arguments.speculation,
-    }
     memory = None
     if arguments.memory is not None:
-        needs = {name: partial(needed_bytes, path, **sizes) for name, path in paths.items()}
+        options = LoadOptions(**keywords)
+        needs = {name: partial(needed_bytes, path, options=options) for name, path in paths.items()}
         memory = SharedMemory(parse_memory(arguments.memory), needs)
-    loads = {name: partial(Model, path, **sizes, **others) for name, path in paths.items()}
+    loads = {name: partial(Model, path, **keywords) for name, path in paths.items()}
     return ServedModels(loads, aliases, memory)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from emel.engine.budget import Grant, SessionBudget, SessionSizes
 from emel.engine.failures import load_failures
-from emel.engine.loading import DEFAULT_CONTEXT
+from emel.engine.options import DEFAULT_CONTEXT
 from emel.errors import RequestError
 from emel.gguf import open_gguf
 from emel.kernel.sizes import KV_TYPES
@@ -17,6 +17,8 @@ from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     import os
+
+    from emel.engine.options import LoadOptions
 
 DRAFT_SIZES = SessionSizes(DEFAULT_CONTEXT, 256, 1)
 """What a draft model has where no budget makes it smaller."""
@@ -32,8 +34,8 @@ class DraftShare:
     rest: Grant
 
 
-def share_for_draft(path: str | os.PathLike[str], grant: Grant, n_ctx: int | None, n_lanes: int) -> DraftShare:
-    """The share of a draft model for a session of `n_lanes` requests.
+def share_for_draft(path: str | os.PathLike[str], grant: Grant, options: LoadOptions) -> DraftShare:
+    """The share of a draft model for a session with these options.
 
     RequestError when it leaves nothing; ModelLoadError for what is no model, ModelReadError.
     """
@@ -41,7 +43,7 @@ def share_for_draft(path: str | os.PathLike[str], grant: Grant, n_ctx: int | Non
     from emel.model.residency import WeightBudget
     from emel.model.streamed import choose_residency
 
-    budget = SessionBudget(Grant(_UNBOUNDED, grant.whole), n_ctx, n_lanes, KV_TYPES[0], DRAFT_SIZES)
+    budget = SessionBudget(Grant(_UNBOUNDED, grant.whole), options.n_ctx, options.n_lanes, KV_TYPES[0], DRAFT_SIZES)
     with load_failures(), open_gguf(path) as file:
         description = describe_file(file)
         check_description(description)

@@ -40,14 +40,14 @@ def forecast(file: GgufFile, memory: int | str, n_ctx: int | None = None, *, mea
     """
     from emel.engine.budget import SessionBudget, granted
     from emel.engine.failures import load_failures
-    from emel.engine.loading import DEFAULT_LANES
+    from emel.engine.options import LoadOptions
     from emel.engine.session import LARGEST
     from emel.io.speed import measure_model
     from emel.model.loader import check_description, describe_file
     from emel.model.streamed import choose_residency
-    from emel.tensor.types import TensorType
 
-    budget = SessionBudget(granted(memory), n_ctx, DEFAULT_LANES + 1, TensorType.F16, LARGEST)
+    options = LoadOptions(n_ctx=n_ctx)
+    budget = SessionBudget(granted(memory), options.n_ctx, options.n_rows, options.cache_type, LARGEST)
     with load_failures():
         description = describe_file(file)
         check_description(description)
@@ -69,12 +69,12 @@ def least_memory(file: GgufFile, n_ctx: int | None = None) -> int:
     """
     from emel.engine.budget import Grant, SessionBudget
     from emel.engine.failures import load_failures
-    from emel.engine.loading import DEFAULT_LANES
+    from emel.engine.options import LoadOptions
     from emel.engine.session import LARGEST
     from emel.model.loader import check_description, describe_file
-    from emel.tensor.types import TensorType
 
-    budget = SessionBudget(Grant(1, 1), n_ctx, DEFAULT_LANES + 1, TensorType.F16, LARGEST)
+    options = LoadOptions(n_ctx=n_ctx)
+    budget = SessionBudget(Grant(1, 1), options.n_ctx, options.n_rows, options.cache_type, LARGEST)
     with load_failures():
         description = describe_file(file)
         check_description(description)

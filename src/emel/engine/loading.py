@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from emel.engine.arguments import checked_model, checked_whole
+from emel.engine.options import DEFAULT_CONTEXT, DEFAULT_LANES, DEFAULT_SPECULATION, LoadOptions
 
 if TYPE_CHECKING:
     import os
@@ -23,31 +24,17 @@ if TYPE_CHECKING:
 
     from emel.engine.adapters import Lora
     from emel.engine.model import Model
-    from emel.gguf import Scalar
     from emel.kernel.pool import LanePool
     from emel.kernel.threads import ThreadChoice
     from emel.model.loader import LoadedModel, ModelDescription
     from emel.model.residency import WeightBudget
 
-DEFAULT_CONTEXT = 4096
-"""Tokens of context when none is asked for and the model has as many."""
-DEFAULT_LANES = 8
-DEFAULT_SPECULATION = "lookup"
-
 
 class Preload:
     """A model that is being loaded, with all its weights in memory. A context manager: closes what nobody took."""
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        n_ctx: int | None,
-        n_threads: int | None,
-        overrides: Mapping[str, Scalar] | None,
-        lora: Lora = (),
-    ) -> None:
-        self._load = partial(load_weights, path, n_ctx, n_threads, overrides, lora=lora)
+    def __init__(self, path: str | os.PathLike[str], options: LoadOptions) -> None:
+        self._load = partial(load_weights, path, options)
         self._loaded: tuple[ThreadChoice, LanePool, LoadedModel] | None = None
         self._error: BaseException | None = None
         importlib.import_module("emel.model.loader")  # here: two threads that import at once wait for each other
@@ -85,12 +72,8 @@ class Preload:
 
 def load_weights(
     path: str | os.PathLike[str],
-    n_ctx: int | None,
-    n_threads: int | None,
-    overrides: Mapping[str, Scalar] | None,
-    *,
+    options: LoadOptions,
     budget: Callable[[ModelDescription], WeightBudget] | None = None,
-    lora: Lora = (),
 ) -> tuple[ThreadChoice, LanePool, LoadedModel]:
     """Lanes, and the model they read and packed. Errors: as those of `load`."""
     from emel.engine.adapters import checked_adapters
@@ -99,14 +82,14 @@ def load_weights(
     from emel.kernel.threads import choose_threads
     from emel.model.loader import load_model
 
-    adapters = checked_adapters(lora)
+    adapters = checked_adapters(options.lora)
     with request_failures():
-        threads = choose_threads(None if n_threads is None else checked_whole(n_threads, "n_threads"))
+        threads = choose_threads(None if options.n_threads is None else checked_whole(options.n_threads, "n_threads"))
         pool = LanePool(threads.n_threads)
     try:
         with load_failures():
-            wanted = DEFAULT_CONTEXT if n_ctx is None else n_ctx or None
-            model = load_model(path, pool, n_ctx=wanted, overrides=overrides, budget=budget, adapters=adapters)
+            n_ctx = DEFAULT_CONTEXT if options.n_ctx is None else options.n_ctx or None
+            model = load_model(path, pool, n_ctx=n_ctx, overrides=options.overrides, budget=budget, adapters=adapters)
             return threads, pool, model
     except BaseException:
         pool.close()
@@ -159,29 +142,26 @@ def load(
     """
     from emel.engine.models import resolve_model
 
+    options = LoadOptions(
+        n_ctx=n_ctx,
+        n_threads=n_threads,
+        isa=isa,
+        activations=activations,
+        n_lanes=n_lanes,
+        prefix_bytes=prefix_bytes,
+        overrides=overrides,
+        kv_type=kv_type,
+        memory=memory,
+        speculation=speculation,
+        draft=None if draft is None else resolve_model(checked_model(draft)),
+        lora=lora,
+    )
     path = resolve_model(checked_model(model))
     with contextlib.ExitStack() as stack:
         stack.enter_context(_paused_collector())
         preload = None
         if memory is None:  # a budget is shared out before anything is loaded
-            preload = stack.enter_context(
-                Preload(path, n_ctx=n_ctx, n_threads=n_threads, overrides=overrides, lora=lora)
-            )
+            preload = stack.enter_context(Preload(path, options))
         from emel.engine.model import Model
 
-        return Model(
-            path,
-            n_ctx=n_ctx,
-            n_threads=n_threads,
-            isa=isa,
-            activations=activations,
-            n_lanes=n_lanes,
-            prefix_bytes=prefix_bytes,
-            overrides=overrides,
-            kv_type=kv_type,
-            memory=memory,
-            speculation=speculation,
-            draft=None if draft is None else resolve_model(checked_model(draft)),
-            lora=lora,
-            preload=preload,
-        )
+        return Model(path, options, preload)

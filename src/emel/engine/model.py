@@ -21,8 +21,8 @@ from emel.engine.conversation import Conversation
 from emel.engine.exclusive import all_logits, timed
 from emel.engine.failures import request_failures
 from emel.engine.fingerprint import fingerprint_of
-from emel.engine.loading import DEFAULT_LANES, DEFAULT_SPECULATION
 from emel.engine.many import PROMPTS_PER_LANE, new_bar, run_many, submissions_of
+from emel.engine.options import LoadOptions
 from emel.engine.session import Session
 from emel.engine.stream import Stream
 from emel.engine.submission import complete, submit_all
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from emel.engine.adapters import Lora
     from emel.engine.asynchronous import AsyncStream
-    from emel.engine.budget import Grant
     from emel.engine.loading import Preload
     from emel.engine.request import Listener, Request
     from emel.engine.results import Completion, Timings
@@ -61,37 +59,12 @@ class Model:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        *,
-        n_ctx: int | None = None,
-        n_threads: int | None = None,
-        isa: str | None = None,
-        activations: str | None = None,
-        n_lanes: int = DEFAULT_LANES,
-        prefix_bytes: int | None = None,
-        overrides: Mapping[str, int | float | bool | str] | None = None,
-        kv_type: str | None = None,
-        memory: int | str | Grant | None = None,
-        speculation: str | None = DEFAULT_SPECULATION,
-        draft: str | os.PathLike[str] | None = None,
-        lora: Lora = (),
+        options: LoadOptions | None = None,
         preload: Preload | None = None,
+        **keywords: Any,
     ) -> None:
-        self._session: Session | None = Session(
-            path,
-            n_ctx=n_ctx,
-            n_threads=n_threads,
-            isa=isa,
-            activations=activations,
-            n_lanes=n_lanes,
-            prefix_bytes=prefix_bytes,
-            overrides=overrides,
-            kv_type=kv_type,
-            memory=memory,
-            speculation=speculation,
-            draft=draft,
-            lora=lora,
-            preload=preload,
-        )
+        """keywords: those of `emel.load`, in place of `options`; preload: the model, being loaded with the same."""
+        self._session: Session | None = Session(path, LoadOptions(**keywords) if options is None else options, preload)
         self._template: ChatTemplate | None = None
 
     # ---- what it is

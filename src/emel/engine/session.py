@@ -11,14 +11,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from emel.engine.arguments import checked_kv_type, checked_speculation, checked_whole
 from emel.engine.budget import SessionBudget, SessionSizes, granted
 from emel.engine.embedding import Embedders
 from emel.engine.exclusive import Exclusive
 from emel.engine.failures import as_request_error, load_failures, request_failures
-from emel.engine.loading import DEFAULT_CONTEXT, DEFAULT_LANES, DEFAULT_SPECULATION, load_weights
+from emel.engine.loading import load_weights
 from emel.engine.mailbox import Mailbox
 from emel.engine.memory import bindings, capacity_for, open_memory
+from emel.engine.options import DEFAULT_CONTEXT
 from emel.errors import RequestError
 from emel.graph.batch import Batch
 from emel.graph.reservation import ReservedGraph
@@ -32,26 +32,22 @@ from emel.text.wavefront import MakeRoom, Shut, Step, Submit, WaveContext, Wavef
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from emel.engine.adapters import Lora
-    from emel.engine.budget import Grant
     from emel.engine.draft_share import DraftShare
     from emel.engine.drafter import Drafter
     from emel.engine.loading import Preload
+    from emel.engine.options import LoadOptions
     from emel.engine.request import Request
-    from emel.gguf import Scalar
     from emel.kernel.pool import LanePool
     from emel.kernel.threads import ThreadChoice
     from emel.memory.hybrid import HybridCache
     from emel.memory.kv import KvCache
     from emel.model.loader import LoadedModel
-    from emel.tensor.types import TensorType
     from emel.text.speculation import Speculator
 
 T = TypeVar("T")
 
-MAX_LANES = 256
 PREFILL_CHUNK = 512
 """Tokens of a step; a longer prompt is read in several."""
 MIXED_CHUNK = 128
@@ -72,54 +68,26 @@ class Session:
     of its range), MemoryError.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        n_ctx: int | None = None,
-        n_threads: int | None = None,
-        isa: str | None = None,
-        activations: str | None = None,
-        n_lanes: int = DEFAULT_LANES,
-        prefix_bytes: int | None = None,
-        overrides: Mapping[str, Scalar] | None = None,
-        kv_type: str | None = None,
-        memory: int | str | Grant | None = None,
-        speculation: str | None = DEFAULT_SPECULATION,
-        draft: str | os.PathLike[str] | None = None,
-        lora: Lora = (),
-        preload: Preload | None = None,
-    ) -> None:
-        """preload: the same model with the same arguments, being loaded already."""
-        budget = None if memory is None else granted(memory)
-        if n_ctx is not None and checked_whole(n_ctx, "n_ctx") < 0:
-            raise RequestError(f"n_ctx is {n_ctx}: it must be 0 (all the model has) or more")
-        if not 1 <= checked_whole(n_lanes, "n_lanes") <= MAX_LANES:
-            raise RequestError(f"n_lanes is {n_lanes}: 1 to {MAX_LANES} requests can run at a time")
-        if prefix_bytes is not None and checked_whole(prefix_bytes, "prefix_bytes") < 0:
-            raise RequestError(f"prefix_bytes is {prefix_bytes}: it must be 0 (keep no prefixes) or more")
-        cache_type = checked_kv_type(kv_type)
-        wanted = checked_speculation(speculation)
+    def __init__(self, path: str | os.PathLike[str], options: LoadOptions, preload: Preload | None = None) -> None:
+        """preload: the same model with the same options, being loaded already."""
+        budget = None if options.memory is None else granted(options.memory)
         with request_failures():
-            self.route: Route = choose_route(isa)
-            self.activations: Activations = choose_activations(activations)
-        self.n_lanes = n_lanes
-        n_rows = n_lanes + 1  # one for what is computed between two steps
+            self.route: Route = choose_route(options.isa)
+            self.activations: Activations = choose_activations(options.activations)
+        self.n_lanes = options.n_lanes
         drafted: DraftShare | None = None
-        if budget is not None and draft is not None:
+        if budget is not None and options.draft is not None:
             from emel.engine.draft_share import share_for_draft
 
-            drafted = share_for_draft(draft, budget, n_ctx, n_lanes)
+            drafted = share_for_draft(options.draft, budget, options)
             budget = drafted.rest
-        shares = None if budget is None else SessionBudget(budget, n_ctx, n_rows, cache_type, LARGEST)
+        shares = None
+        if budget is not None:
+            shares = SessionBudget(budget, options.n_ctx, options.n_rows, options.cache_type, LARGEST)
         self.threads: ThreadChoice
         self.pool: LanePool
         self.model: LoadedModel
-        if preload is None:
-            budgeted = shares.weights if shares else None
-            taken = load_weights(path, n_ctx, n_threads, overrides, budget=budgeted, lora=lora)
-        else:
-            taken = preload.take()
+        taken = load_weights(path, options, shares.weights if shares else None) if preload is None else preload.take()
         self.threads, self.pool, self.model = taken
         self._opened: list[
             LanePool | LoadedModel | KvCache | HybridCache | Batch | ReservedGraph | Embedders | Drafter
@@ -127,33 +95,31 @@ class Session:
         self.drafter: Drafter | None = None
         try:
             with load_failures():
-                self._build(n_ctx, n_rows, prefix_bytes, cache_type, LARGEST if shares is None else shares.sizes)
-                if draft is not None:
-                    self._open_drafter(draft, drafted)
+                self._build(options, LARGEST if shares is None else shares.sizes)
+                if options.draft is not None:
+                    self._open_drafter(options.draft, drafted)
         except BaseException:
             self._give_back()
             raise
-        self.speculation = wanted
+        self.speculation = options.speculation
         self.clock = time.perf_counter
         self.wave = self._new_wave()
         self._arrivals = itertools.count(1)
         self._mailbox = Mailbox()
         self._mailbox.bind(self)
 
-    def _build(
-        self, n_ctx: int | None, n_rows: int, prefix_bytes: int | None, kv_type: TensorType, sizes: SessionSizes
-    ) -> None:
-        parameters = self.model.parameters
+    def _build(self, options: LoadOptions, sizes: SessionSizes) -> None:
+        parameters, n_rows = self.model.parameters, options.n_rows
         self.n_vocab = parameters.n_vocab
-        self.n_ctx = context_size(n_ctx, parameters.n_ctx)
+        self.n_ctx = context_size(options.n_ctx, parameters.n_ctx)
         if sizes is not LARGEST:
             self.n_ctx = min(self.n_ctx, sizes.n_ctx)
         self.memory = open_memory(
             parameters,
             n_ctx=self.n_ctx,
             n_rows=n_rows,
-            prefix_bytes=prefix_bytes,
-            kv_type=kv_type,
+            prefix_bytes=options.prefix_bytes,
+            kv_type=options.cache_type,
             n_blocks=sizes.n_blocks,
         )
         self._opened.append(self.memory)

@@ -10,6 +10,7 @@ import emel
 from emel.engine.budget import granted, parse_memory
 from emel.engine.forecast import least_memory
 from emel.engine.needs import needed_bytes
+from emel.engine.options import LoadOptions
 from emel.gguf import open_gguf
 from emel.kernel.host_memory import HostMemory
 from model.every_model import EVERY_MODEL
@@ -93,7 +94,7 @@ def test_a_budget_that_is_too_small_says_what_is_needed(smollm2_path: Path) -> N
 def test_what_is_counted_is_what_is_allocated(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     write_tiny_model(path, EVERY_MODEL["llama"](), "Q8_0")
-    n_bytes = needed_bytes(path, granted("1GiB"), n_ctx=64, n_lanes=2)
+    n_bytes = needed_bytes(path, granted("1GiB"), LoadOptions(n_ctx=64, n_lanes=2))
     with emel.load(path, n_threads=1, n_ctx=64, n_lanes=2, memory="1GiB") as model:
         engine = model._open()
         assembly = engine.graph.plan.assembly

@@ -11,6 +11,7 @@ import pytest
 import emel
 from emel.engine.budget import Grant, SessionSizes
 from emel.engine.draft_share import share_for_draft
+from emel.engine.options import LoadOptions
 from emel.errors import ModelNotFoundError, RequestError
 from model.every_model import EVERY_MODEL
 from model.tiny_llama import Geometry, write_tiny_llama
@@ -119,7 +120,7 @@ def test_guesses_that_cost_more_than_a_step_are_not_made(tiny_path: Path) -> Non
 
 def test_draft_model_is_part_of_the_budget(tiny_path: Path) -> None:
     budget = 64 << 20
-    share = share_for_draft(tiny_path, Grant(budget, budget), None, 2)
+    share = share_for_draft(tiny_path, Grant(budget, budget), LoadOptions(n_lanes=2))
     assert share.rest == Grant(budget - share.n_bytes, budget - share.n_bytes)
     with (
         load_with(tiny_path, tiny_path, n_threads=1, n_lanes=2, memory=budget) as model,
@@ -138,9 +139,9 @@ def test_draft_model_is_part_of_the_budget(tiny_path: Path) -> None:
 
 
 def test_draft_model_that_leaves_nothing_is_refused(tiny_path: Path) -> None:
-    needed = share_for_draft(tiny_path, Grant(1 << 40, 1 << 20), None, 8).n_bytes
+    needed = share_for_draft(tiny_path, Grant(1 << 40, 1 << 20), LoadOptions()).n_bytes
     with pytest.raises(RequestError, match=rf"^the draft model takes {needed} of 1000 bytes of memory$"):
-        share_for_draft(tiny_path, Grant(1000, 1 << 20), None, 8)
+        share_for_draft(tiny_path, Grant(1000, 1 << 20), LoadOptions())
 
 
 def test_cancelled_and_closed_with_drafts_under_way(tiny_path: Path) -> None:

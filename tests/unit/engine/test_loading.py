@@ -9,16 +9,17 @@ import pytest
 
 import emel
 from emel.engine.loading import Preload
+from emel.engine.options import LoadOptions
 from emel.errors import ModelLoadError, RequestError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ARGUMENTS: dict[str, Any] = {"n_ctx": None, "n_threads": 1, "overrides": None}
+OPTIONS = LoadOptions(n_threads=1)
 
 
 def test_a_model_is_taken_with_its_lanes(tiny_path: Path) -> None:
-    with Preload(tiny_path, **ARGUMENTS) as preload:
+    with Preload(tiny_path, OPTIONS) as preload:
         threads, pool, model = preload.take()
     assert pool.n_lanes == threads.n_threads == 1
     assert model.parameters.n_layers == 1
@@ -27,7 +28,7 @@ def test_a_model_is_taken_with_its_lanes(tiny_path: Path) -> None:
 
 
 def test_a_model_that_nobody_takes_is_closed(tiny_path: Path) -> None:
-    with Preload(tiny_path, **ARGUMENTS) as preload:
+    with Preload(tiny_path, OPTIONS) as preload:
         pass
     assert not [each for each in threading.enumerate() if each.name == "emel-load"]
     with pytest.raises(AssertionError):
@@ -37,7 +38,7 @@ def test_a_model_that_nobody_takes_is_closed(tiny_path: Path) -> None:
 def test_what_kept_it_from_being_loaded_is_raised_where_it_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "bad.gguf"
     path.write_bytes(b"GGUF")
-    with Preload(path, **ARGUMENTS) as preload, pytest.raises(ModelLoadError):
+    with Preload(path, OPTIONS) as preload, pytest.raises(ModelLoadError):
         preload.take()
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import emel
-from emel.engine.loading import DEFAULT_CONTEXT
+from emel.engine.options import DEFAULT_CONTEXT, LoadOptions
 from emel.engine.session import Session, context_size
 from emel.errors import RequestError
 from model.reference_error import reference_of, total_error
@@ -46,12 +46,12 @@ def test_session_that_cannot_be_built_gives_everything_back(tiny_path: Path, mon
 
             patch.setattr(module, name, fail)
             with pytest.raises(MemoryError, match="no more"):
-                Session(tiny_path, n_threads=1)
+                Session(tiny_path, LoadOptions(n_threads=1))
         assert len(closed) == 1, name
 
 
 def test_close_is_harmless_when_repeated(tiny_path: Path) -> None:
-    session = Session(tiny_path, n_threads=1)
+    session = Session(tiny_path, LoadOptions(n_threads=1))
     session.close()
     session.close()
     with pytest.raises(RequestError, match="this model is closed") as caught:
@@ -83,4 +83,4 @@ def test_session_with_float32_keys_and_values_is_nearer_to_the_reference(tiny_pa
 @pytest.mark.parametrize("kv_type", ["q4_0", "", 8, b"f16"])
 def test_session_refuses_another_kv_type(kv_type: object, tiny_path: Path) -> None:
     with pytest.raises(RequestError, match=r"kv_type is .*: it must be 'f16', 'f32' or 'q8_0'"):
-        Session(tiny_path, kv_type=kv_type)  # type: ignore[arg-type]
+        emel.load(tiny_path, kv_type=kv_type)  # type: ignore[arg-type]
