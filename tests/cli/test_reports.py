@@ -9,6 +9,7 @@ import pytest
 
 from cli.process import Terminal, run_emel
 from model.every_model import EVERY_MODEL
+from model.gguf_writing import finish
 from model.tiny_models import write_tiny_model
 
 if TYPE_CHECKING:
@@ -35,10 +36,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     writer.add_tensor("token_embd.weight", np.zeros((100, 64), dtype=np.float32))
     writer.add_tensor("output.weight", np.zeros((100, 64), dtype=np.float16))
     writer.add_tensor("output_norm.weight", np.ones(64, dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return str(path)
 
 
@@ -87,10 +85,7 @@ def test_inspect_sends_no_codes_of_the_file_to_the_terminal(tmp_path: Path) -> N
     writer.add_string("evil\x1b[2Jkey", "evil\x1b[2Jtext")
     writer.add_array("evil.array", ["\x1b[2J"])
     writer.add_tensor("evil\x1b[2Jtensor", np.zeros((2, 4), dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     outcome = run_emel("inspect", str(path), folder=tmp_path)
     assert outcome.code == 0
     assert "\x1b" not in outcome.out

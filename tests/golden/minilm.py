@@ -21,6 +21,8 @@ import gguf
 import numpy as np
 from gguf.quants import quantize
 
+from model.gguf_writing import finish
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -137,10 +139,7 @@ def write_gguf(model: MiniLm, path: Path, weight_type: str = "F32") -> None:
             writer.add_tensor(
                 new, quantize(values, type_) if is_matrix else values, raw_dtype=type_ if is_matrix else None
             )
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def _add_vocabulary(writer: gguf.GGUFWriter, tokens: list[str], n_types: int) -> None:

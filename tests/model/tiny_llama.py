@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import gguf
 import numpy as np
 
+from model.gguf_writing import finish
 from model.random_weights import add_byte_vocabulary, random_matrix, random_vector
 
 if TYPE_CHECKING:
@@ -39,10 +40,7 @@ def write_tiny_llama(path: Path, geometry: Geometry, weight_type: str, seed: int
     _add_hyperparameters(writer, geometry)
     add_byte_vocabulary(writer, geometry.n_vocab)
     _TensorSource(writer, geometry, gguf.GGMLQuantizationType[weight_type], seed).add_all()
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def _add_hyperparameters(writer: gguf.GGUFWriter, geometry: Geometry) -> None:

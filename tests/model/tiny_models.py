@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import gguf
 import numpy as np
 
+from model.gguf_writing import add_keys, finish
 from model.random_weights import add_byte_vocabulary, random_matrix, random_vector
 
 if TYPE_CHECKING:
@@ -51,9 +52,10 @@ def write_tiny_model(path: Path, model: TinyModel, weight_type: str, seed: int =
     """
     writer = gguf.GGUFWriter(path, model.architecture, split_max_tensors=tensors_a_part)
     writer.add_name("tiny")  # llama.cpp judges vocabularies by the names of some models
-    for key, value in model.keys.items():
-        is_whole = key.startswith("tokenizer.")
-        _add_key(writer, key if is_whole else f"{model.architecture}.{key}", value)
+    prefix = f"{model.architecture}."
+    add_keys(
+        writer, {key if key.startswith("tokenizer.") else prefix + key: value for key, value in model.keys.items()}
+    )
     add_byte_vocabulary(writer, N_VOCAB)
     random, type_ = np.random.default_rng(seed), gguf.GGMLQuantizationType[weight_type]
     for name, shape in model.matrices.items():
@@ -64,23 +66,7 @@ def write_tiny_model(path: Path, model: TinyModel, weight_type: str, seed: int =
         writer.add_tensor(name, random_matrix(random, shape, gguf.GGMLQuantizationType.F32))
     for name, (n, largest) in model.factors.items():
         writer.add_tensor(name, np.geomspace(1.0, largest, n).astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-def _add_key(writer: gguf.GGUFWriter, key: str, value: object) -> None:
-    if isinstance(value, bool):
-        writer.add_bool(key, value)
-    elif isinstance(value, int):
-        writer.add_uint32(key, value)
-    elif isinstance(value, float):
-        writer.add_float32(key, value)
-    elif isinstance(value, list):
-        writer.add_array(key, value)
-    else:
-        writer.add_string(key, str(value))
+    finish(writer)
 
 
 @dataclass(frozen=True, slots=True)

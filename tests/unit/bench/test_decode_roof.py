@@ -8,6 +8,7 @@ from gguf import GGUFWriter
 
 from emel.bench import decode_roof
 from emel.bench.decode_roof import DecodeRoof, decode_roof_of
+from model.gguf_writing import finish
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,10 +19,7 @@ def write_model(path: Path, tensors: dict[str, int]) -> Path:
     writer = GGUFWriter(path, "llama")
     for name, n in tensors.items():
         writer.add_tensor(name, np.zeros(n, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

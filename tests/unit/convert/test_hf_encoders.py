@@ -13,6 +13,7 @@ from emel.convert.errors import ConvertError
 from emel.convert.hf_encoders import add_word_pieces, dense_tensors, encoder_keys, pooling_keys
 from emel.gguf import open_gguf
 from emel.text.tokenizer import load_tokenizer
+from model.gguf_writing import finish
 from unit.convert.hf_models import put_dense
 
 if TYPE_CHECKING:
@@ -98,10 +99,7 @@ def test_word_pieces_tokenize_as_bert_does(tmp_path: Path, lowercase: bool, last
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}), encoding="utf-8")
     writer = gguf.GGUFWriter(tmp_path / "vocabulary.gguf", "bert")
     add_word_pieces(writer, tmp_path, 12, 2)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     with open_gguf(tmp_path / "vocabulary.gguf") as file:
         tokenizer = load_tokenizer(file.metadata)
     assert tokenizer.encode("the cats C", add_special=True, parse_special=False) == [2, 5, 6, 7, last, 3]

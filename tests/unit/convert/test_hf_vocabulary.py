@@ -13,6 +13,7 @@ from emel.convert.errors import ConvertError
 from emel.convert.hf_vocabulary import add_vocabulary
 from emel.gguf import open_gguf
 from emel.text.tokenizer import Tokenizer, load_tokenizer
+from model.gguf_writing import finish
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,10 +25,7 @@ TEXT = "the cat and the hat sat on the mat, and that was that. " * 40
 def loaded(folder: Path, n_vocab: int, **options: Any) -> Tokenizer:
     writer = gguf.GGUFWriter(folder / "vocabulary.gguf", "llama")
     add_vocabulary(writer, folder, n_vocab, **{"adds_space": True, **options})
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     with open_gguf(folder / "vocabulary.gguf") as file:
         return load_tokenizer(file.metadata)
 

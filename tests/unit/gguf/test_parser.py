@@ -14,6 +14,7 @@ import pytest
 from emel.gguf.arrays import StringArray
 from emel.gguf.parser import parse
 from emel.tensor import TensorType
+from model.gguf_writing import finish
 from unit.gguf.builder import (
     ARRAY,
     BOOL,
@@ -179,10 +180,7 @@ def write_with_the_gguf_package(path: Path) -> None:
     writer.add_tensor("f16", rng.standard_normal((2, 3, 4), dtype=np.float32).astype(np.float16))
     q8 = gguf.quants.quantize(rng.standard_normal((4, 64), dtype=np.float32), gguf.GGMLQuantizationType.Q8_0)
     writer.add_tensor("q8", q8, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def test_parser_agrees_with_the_gguf_package(tmp_path: Path) -> None:

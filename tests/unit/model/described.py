@@ -10,6 +10,7 @@ import numpy as np
 from emel.gguf import TensorInfo, open_gguf
 from emel.model.registry import find_architecture
 from emel.tensor.types import TensorType
+from model.gguf_writing import add_keys, finish
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,23 +44,10 @@ def parameters_of(folder: Path, architecture: str, *tensors: TensorInfo, **keys:
     """What the architecture reads of a file with these keys besides KEYS (`a__b` stands for `a.b`; None: without)."""
     path = folder / "described.gguf"
     writer = gguf.GGUFWriter(path, architecture)
-    for key, value in (KEYS | {key.replace("__", "."): value for key, value in keys.items()}).items():
-        name = f"{architecture}.{key}"
-        if isinstance(value, bool):
-            writer.add_bool(name, value)
-        elif isinstance(value, int):
-            writer.add_uint32(name, value)
-        elif isinstance(value, float):
-            writer.add_float32(name, value)
-        elif isinstance(value, list):
-            writer.add_array(name, value)
-        elif value is not None:
-            writer.add_string(name, str(value))
+    all_keys = KEYS | {key.replace("__", "."): value for key, value in keys.items()}
+    add_keys(writer, {f"{architecture}.{key}": value for key, value in all_keys.items()})
     writer.add_tensor("token_embd.weight", np.zeros((40, 64), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     with open_gguf(path) as file:
         seen = dict(file.tensors) | {each.name: each for each in tensors}
         return find_architecture(architecture).read_parameters(file.metadata, seen)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import gguf
 import numpy as np
 
+from model.gguf_writing import add_keys, finish
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -37,7 +39,7 @@ class LlamaFile:
             "llama.rope.freq_base": 10000.0,
             "llama.rope.dimension_count": 32,
         }
-        return {key: value for key, value in (keys | self.keys).items() if value is not None}
+        return keys | self.keys
 
     def all_tensors(self) -> dict[str, tuple[int, ...]]:
         tensors: dict[str, tuple[int, ...] | None] = {"token_embd.weight": (40, 64), "output_norm.weight": (64,)}
@@ -53,13 +55,7 @@ class LlamaFile:
     def write(self, folder: Path) -> Path:
         path = folder / "model.gguf"
         writer = gguf.GGUFWriter(path, self.architecture)
-        for key, value in self.all_keys().items():
-            if isinstance(value, float):
-                writer.add_float32(key, value)
-            elif isinstance(value, int):
-                writer.add_uint32(key, value)
-            else:
-                writer.add_string(key, str(value))
+        add_keys(writer, self.all_keys())
         rng = np.random.default_rng(0)
         for name, shape in self.all_tensors().items():
             values = (rng.standard_normal(shape) / 8).astype(np.float32)
@@ -70,10 +66,7 @@ class LlamaFile:
             type_ = self.types.get(name, self.matrix_type if len(shape) == 2 else F32)
             raw = values if type_ is F32 else self._encode(values, type_)
             writer.add_tensor(name, raw, raw_dtype=None if type_ is F32 else type_)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        finish(writer)
         return path
 
     @staticmethod

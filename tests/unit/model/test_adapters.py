@@ -14,6 +14,7 @@ from emel.convert.writing import GgufOutput, copy_metadata
 from emel.errors import ModelLoadError, RequestError
 from emel.gguf import open_gguf
 from emel.tensor.types import TensorType
+from model.gguf_writing import finish
 from model.tiny_experts import tiny_mixtral
 from model.tiny_llama import Geometry, write_tiny_llama
 from model.tiny_models import tiny_phi3, write_tiny_model
@@ -49,10 +50,7 @@ def write_adapter(
     for name, (a, b) in pairs.items():
         writer.add_tensor(f"{name}.lora_a", a)
         writer.add_tensor(f"{name}.lora_b", b)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
@@ -223,10 +221,7 @@ def test_adapters_that_do_not_fit_are_refused_by_name(
     writer.add_string("adapter.type", "lora")
     for name, values in tensors.items():
         writer.add_tensor(name, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     with pytest.raises(ModelLoadError, match=seen):
         emel.load(llama, lora=[tmp_path / "lora.gguf"])
 
