@@ -54,6 +54,7 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
         },
     ),
     ("/v1/completions", {"prompt": ["a", "b"], "echo": True, "logprobs": 1, "structured_outputs": {"regex": "a"}}),
+    ("/completion", {"prompt": ["a", 5], "n_predict": 3, "n_probs": 1, "return_tokens": True, "speculate": False}),
     (
         "/v1/responses",
         {
