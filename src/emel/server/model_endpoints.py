@@ -9,7 +9,6 @@ from starlette.responses import JSONResponse
 from emel import __version__
 from emel.server.body import read_shape
 from emel.server.errors import ApiError
-from emel.server.served import ready_model
 from emel.server.served_model import LoadState
 from emel.server.shapes import ModelName
 from emel.text.sampling import SamplingParams
@@ -49,8 +48,9 @@ async def get_model(request: Request) -> Response:
 
 
 async def props(request: Request) -> Response:
-    """What llama.cpp's server tells of itself: defaults of sampling, lanes, template."""
-    served = await ready_model(request, request.query_params.get("model"))
+    """What llama.cpp's server tells of itself: defaults of sampling, lanes, template. A look loads no model."""
+    models: ServedModels = request.app.state.models
+    served = models.find(request.query_params.get("model"))
     model = served.model
     return JSONResponse(
         {

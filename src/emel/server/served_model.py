@@ -118,4 +118,8 @@ class ServedModel:
     def _unavailable(self) -> ApiError:
         if self.state is LoadState.FAILED:
             return ApiError(503, f"the model {self.name!r} could not be loaded: {self.error}")
+        if self.state is LoadState.UNLOADED:
+            return ApiError(
+                503, f"the model {self.name!r} is not loaded: POST /models/load, or a prompt for it, loads it"
+            )
         return ApiError(503, "Loading model", headers={"retry-after": "1"})

@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse
 
 from emel.server.errors import ApiError
-from emel.server.served import ready_model
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
     from emel.engine.wave import LaneView
+    from emel.server.served import ServedModels
     from emel.server.served_model import ServedModel
 
 
 async def get_slots(request: Request) -> Response:
-    """The lanes of a model; with ?fail_on_no_slot=1 ApiError 503 when none is free."""
-    served = await ready_model(request, request.query_params.get("model"))
+    """The lanes of a model; with ?fail_on_no_slot=1 ApiError 503 when none is free.
+
+    Who looks neither loads a model nor keeps it from being idle.
+    """
+    models: ServedModels = request.app.state.models
+    served = models.find(request.query_params.get("model"))
     view = served.model.wave.snapshot()
     if len(view.lanes) >= view.n_lanes and request.query_params.get("fail_on_no_slot") == "1":
         raise ApiError(503, "no slot available", headers={"retry-after": "1"})

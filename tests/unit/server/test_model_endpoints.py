@@ -6,6 +6,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from emel.errors import ModelLoadError
 from unit.server.fake_model import FakeModel
 
@@ -88,6 +90,48 @@ def test_a_model_is_unloaded_and_comes_back_when_it_is_asked_for(serve: Callable
     assert len(loaded) == 2
     assert client.post("/models/load", json={"model": "a"}).json()["model"]["status"] == "ready"
     assert client.post("/models/load", json={"model": 1}).status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/props", "/slots", "/v1/models", "/metrics"])
+def test_a_look_loads_no_model(serve: Callable[..., TestClient], path: str) -> None:
+    loaded: list[FakeModel] = []
+
+    def load() -> FakeModel:
+        loaded.append(FakeModel("x"))
+        return loaded[-1]
+
+    client = serve({"a": load})
+    client.post("/models/unload", json={"model": "a"})
+    response = client.get(path)
+    assert len(loaded) == 1
+    if path in ("/props", "/slots"):
+        assert response.status_code == 503
+        message = response.json()["error"]["message"]
+        assert message == "the model 'a' is not loaded: POST /models/load, or a prompt for it, loads it"
+
+
+def test_requests_of_the_same_unloaded_model_wait_for_one_load(serve: Callable[..., TestClient]) -> None:
+    loads: list[FakeModel] = []
+
+    def load() -> FakeModel:
+        time.sleep(0.3 if loads else 0)
+        loads.append(FakeModel("x"))
+        return loads[-1]
+
+    client = serve({"a": load})
+    client.post("/models/unload", json={"model": "a"})
+    statuses: list[int] = []
+
+    def ask() -> None:
+        statuses.append(client.post(PATH, json=CHAT).status_code)
+
+    asking = [threading.Thread(target=ask) for _ in range(4)]
+    for each in asking:
+        each.start()
+    for each in asking:
+        each.join()
+    assert statuses == [200] * 4
+    assert len(loads) == 2
 
 
 def test_a_model_that_nobody_uses_is_unloaded(serve: Callable[..., TestClient]) -> None:
