@@ -13,30 +13,8 @@ namespace {
 
 constexpr uint32_t kBatch = 64;
 
-void insert_merge(emel_bpe* bpe, uint32_t left, uint32_t right, uint32_t rank, uint32_t merged) {
-  for (uint64_t slot = mix(static_cast<uint64_t>(left) << 32 | right);; ++slot) {
-    MergeSlot* entry = &bpe->merges[slot & bpe->merges_mask];
-    if (entry->left_plus_1 == 0) {
-      *entry = {left + 1, right, rank, merged};
-      return;
-    }
-    if (entry->left_plus_1 == left + 1 && entry->right == right) return;
-  }
-}
-
-// The token of both parts joined. Merges are mostly in the order of the tokens they make: try the neighbour first.
-uint32_t find_joined(const emel_vocab* vocab, Slice left, Slice right, uint32_t guess, uint8_t* scratch) {
-  const size_t size = left.size + right.size;
-  if (size > vocab->longest) return kNoToken;
-  memcpy(scratch, left.data, left.size);
-  memcpy(scratch + left.size, right.data, right.size);
-  const Slice joined{scratch, size};
-  if (guess < vocab->n_tokens && equals(token_text(vocab, guess), joined)) return guess;
-  return find_token(vocab, joined);
-}
-
-// One of the two parts of a merge on its way to a token, a cache line further with each step.
-struct Part {
+// A text on its way to its token, a cache line further with each step.
+struct Lookup {
   Slice text;
   uint64_t code;
   uint32_t likely;  // a token to compare with, 0 if there is none
@@ -53,6 +31,30 @@ struct Part {
   void ask_for_text(const emel_vocab* vocab) const { __builtin_prefetch(vocab->blob + vocab->offsets[likely]); }
 };
 
+// A merge on its way into the table.
+struct Merge {
+  Lookup left;
+  Lookup right;
+  uint32_t merged;
+  uint32_t left_id;
+  uint32_t right_id;
+  uint64_t code;
+
+  bool can_happen(const emel_vocab* vocab) const {
+    return left_id != kNoToken && right_id != kNoToken && merged != kNoToken && is_ordinary(vocab, merged);
+  }
+};
+
+// Whether a token's text is both parts joined.
+bool is_joined(const emel_vocab* vocab, uint32_t id, const Merge& merge) {
+  if (id >= vocab->n_tokens) return false;
+  const Slice whole = token_text(vocab, id);
+  const Slice left = merge.left.text;
+  const Slice right = merge.right.text;
+  return whole.size == left.size + right.size && memcmp(whole.data, left.data, left.size) == 0 &&
+         memcmp(whole.data + left.size, right.data, right.size) == 0;
+}
+
 struct MergeReader {
   emel_bpe* bpe;
   StringReader strings;
@@ -60,42 +62,75 @@ struct MergeReader {
   uint8_t* scratch;  // (longest,)
   uint32_t last_merged;
 
-  emel_status read_parts(uint32_t rank, Part* left, Part* right) {
+  emel_status read_parts(uint32_t rank, Merge* merge) {
     Slice text;
     if (!strings.read(&text)) {
       return fail(EMEL_OUT_OF_BOUNDS, "merge %u of %llu reaches past the end of the merge array", rank,
                   static_cast<unsigned long long>(n_merges));
     }
-    // "left right": the first character belongs to the left part even when it is the separator itself.
+    // The first character belongs to the left part even when it is the separator itself.
     const void* space = text.size > 2 ? memchr(text.data + 1, ' ', text.size - 2) : nullptr;
     if (space == nullptr) {
       return fail(EMEL_INVALID_ARGUMENT, "merge %u is not two parts with a space between them", rank);
     }
     const size_t n_left = static_cast<size_t>(static_cast<const uint8_t*>(space) - text.data);
-    left->text = {text.data, n_left};
-    right->text = {text.data + n_left + 1, text.size - n_left - 1};
+    merge->left.text = {text.data, n_left};
+    merge->right.text = {text.data + n_left + 1, text.size - n_left - 1};
     return EMEL_OK;
   }
 
-  void insert(uint32_t rank, const Part& left, const Part& right) {
-    const uint32_t merged = find_joined(bpe->vocab, left.text, right.text, last_merged + 1, scratch);
-    if (merged == kNoToken) return;
-    last_merged = merged;
-    const uint32_t left_id = find_hashed(bpe->vocab, left.text, left.code);
-    const uint32_t right_id = find_hashed(bpe->vocab, right.text, right.code);
-    const bool is_known = left_id != kNoToken && right_id != kNoToken;
-    if (is_known && is_ordinary(bpe->vocab, merged)) insert_merge(bpe, left_id, right_id, rank, merged);
+  // Merges are mostly in the order of the tokens they make, one or several for each: try these before the table.
+  uint32_t find_joined(const Merge& merge) {
+    if (is_joined(bpe->vocab, last_merged, merge)) return last_merged;
+    if (is_joined(bpe->vocab, last_merged + 1, merge)) return last_merged + 1;
+    const Slice left = merge.left.text;
+    const Slice right = merge.right.text;
+    const size_t size = left.size + right.size;
+    if (size > bpe->vocab->longest) return kNoToken;
+    memcpy(scratch, left.data, left.size);
+    memcpy(scratch + left.size, right.data, right.size);
+    return find_token(bpe->vocab, {scratch, size});
+  }
+
+  void find_tokens(Merge* merge) {
+    merge->merged = find_joined(*merge);
+    if (merge->merged != kNoToken) last_merged = merge->merged;
+    merge->left_id = find_hashed(bpe->vocab, merge->left.text, merge->left.code);
+    merge->right_id = find_hashed(bpe->vocab, merge->right.text, merge->right.code);
+    merge->code = mix(static_cast<uint64_t>(merge->left_id) << 32 | merge->right_id);
+    __builtin_prefetch(&bpe->merges[merge->code & bpe->merges_mask], 1);
+  }
+
+  void insert(uint32_t rank, const Merge& merge) {
+    if (!merge.can_happen(bpe->vocab)) return;
+    for (uint64_t slot = merge.code;; ++slot) {
+      MergeSlot* entry = &bpe->merges[slot & bpe->merges_mask];
+      if (entry->left_plus_1 == 0) {
+        *entry = {merge.left_id + 1, merge.right_id, rank, merge.merged};
+        return;
+      }
+      if (entry->left_plus_1 == merge.left_id + 1 && entry->right == merge.right_id) return;
+    }
   }
 
   emel_status read_batch(uint32_t begin, uint32_t n) {
-    Part parts[2 * kBatch];
+    Merge merges[kBatch];
+    const emel_vocab* vocab = bpe->vocab;
     for (uint32_t i = 0; i < n; ++i) {
-      if (emel_status status = read_parts(begin + i, &parts[2 * i], &parts[2 * i + 1])) return status;
+      if (emel_status status = read_parts(begin + i, &merges[i])) return status;
+      merges[i].left.ask_for_slot(vocab);
+      merges[i].right.ask_for_slot(vocab);
     }
-    for (uint32_t i = 0; i < 2 * n; ++i) parts[i].ask_for_slot(bpe->vocab);
-    for (uint32_t i = 0; i < 2 * n; ++i) parts[i].ask_for_offsets(bpe->vocab);
-    for (uint32_t i = 0; i < 2 * n; ++i) parts[i].ask_for_text(bpe->vocab);
-    for (uint32_t i = 0; i < n; ++i) insert(begin + i, parts[2 * i], parts[2 * i + 1]);
+    for (uint32_t i = 0; i < n; ++i) {
+      merges[i].left.ask_for_offsets(vocab);
+      merges[i].right.ask_for_offsets(vocab);
+    }
+    for (uint32_t i = 0; i < n; ++i) {
+      merges[i].left.ask_for_text(vocab);
+      merges[i].right.ask_for_text(vocab);
+    }
+    for (uint32_t i = 0; i < n; ++i) find_tokens(&merges[i]);
+    for (uint32_t i = 0; i < n; ++i) insert(begin + i, merges[i]);
     return EMEL_OK;
   }
 };
