@@ -39,6 +39,14 @@ def test_generation_suite_reports_every_row(tiny_model: Path, capsys: pytest.Cap
     options = ["--runs", "2", "--warmup", "0", "--prefill", "8,40", "--decode", "4", "--depth", "0,16", "-t", "1,2"]
     assert main(["generation", "-m", str(tiny_model), "--json", *options]) == 0
     report = json.loads(capsys.readouterr().out)
-    tests = ["prefill 8", "prefill 40", "decode 4", "decode 4 at depth 16", "cold start", "cold start peak"]
+    tests = [
+        "prefill 8",
+        "prefill 40",
+        "decode 4",
+        "decode 4 at depth 16",
+        "cold start",
+        "cold start ready",
+        "cold start peak",
+    ]
     assert [(row["test"], row["threads"]) for row in report["results"]] == [(t, n) for n in (1, 2) for t in tests]
     assert all(len(row["engines"]["EMEL"]["samples"]) == 2 for row in report["results"])

@@ -96,6 +96,8 @@ class GenerationSuite:
                 starts = self._take_turns(workload.name, n_threads, runs)
                 seconds = {engine: [start.seconds for start in taken] for engine, taken in starts.items()}
                 self._add_row(workload, n_threads, seconds)
+                ready = {engine: [start.ready_seconds for start in taken] for engine, taken in starts.items()}
+                self._add_row(replace(workload, kind="cold start ready"), n_threads, ready)
                 peaks = {engine: [start.peak_bytes / 1e6 for start in taken] for engine, taken in starts.items()}
                 if all(min(taken) > 0 for taken in peaks.values()):
                     self._add_row(replace(workload, kind="cold start peak"), n_threads, peaks)

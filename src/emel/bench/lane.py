@@ -107,6 +107,8 @@ class ColdStart:
     """One start of a process up to its first token."""
 
     seconds: float
+    ready_seconds: float
+    """Until the model was loaded and could have taken a request."""
     peak_bytes: float
 
 
@@ -117,5 +119,7 @@ def cold_start(engine: str, command: Sequence[str], prompt_ids: Sequence[int]) -
     """
     began = time.perf_counter()
     with Lane(engine, command) as lane:
+        _ = lane.ready
+        ready_seconds = time.perf_counter() - began
         timings = lane.measure(prompt_ids, 0)
-        return ColdStart(time.perf_counter() - began, timings.peak_bytes)
+        return ColdStart(time.perf_counter() - began, ready_seconds, timings.peak_bytes)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from emel.bench.protocol import Timings
 
-Kind: TypeAlias = Literal["prefill", "decode", "answer", "cold start", "cold start peak"]
+Kind: TypeAlias = Literal["prefill", "decode", "answer", "cold start", "cold start ready", "cold start peak"]
 Unit: TypeAlias = Literal["tokens/s", "s", "MB"]
 
 N_SHORT_PROMPT = 16
@@ -25,7 +25,7 @@ class Workload:
 
     An answer is a short prompt and all its tokens, of which reading the prompt gives the first.
 
-    The peak of resident memory is a second row of the cold starts, not a workload of its own.
+    When a cold start was ready and its peak of resident memory are rows beside it, not workloads of their own.
     """
 
     kind: Kind
@@ -47,7 +47,12 @@ class Workload:
     @property
     def unit(self) -> Unit:
         """The unit of the figure; of tokens/s more is better, of the others less."""
-        units: dict[Kind, Unit] = {"answer": "s", "cold start": "s", "cold start peak": "MB"}
+        units: dict[Kind, Unit] = {
+            "answer": "s",
+            "cold start": "s",
+            "cold start ready": "s",
+            "cold start peak": "MB",
+        }
         return units.get(self.kind, "tokens/s")
 
     @property

@@ -60,11 +60,12 @@ def test_bench_prints_a_table_on_stdout_and_nothing_on_a_piped_stderr(
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     assert lines[1] == "model    tiny.gguf (0 MB)"
-    assert [line.split("  ")[0] for line in lines[-5:]] == [
+    assert [line.split("  ")[0] for line in lines[-6:]] == [
         "prefill 8",
         "decode 4",
         "answer 2",
         "cold start",
+        "cold start ready",
         "cold start peak",
     ]
     assert printed.err == ""

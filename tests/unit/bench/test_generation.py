@@ -47,7 +47,15 @@ def test_generation_measures_every_workload_at_every_thread_count(monkeypatch: p
     assert [(row.workload.name, row.n_threads) for row in report.rows] == [
         (name, n_threads)
         for n_threads in (1, 2)
-        for name in ("prefill 20", "decode 8", "decode 8 at depth 30", "answer 3", "cold start", "cold start peak")
+        for name in (
+            "prefill 20",
+            "decode 8",
+            "decode 8 at depth 30",
+            "answer 3",
+            "cold start",
+            "cold start ready",
+            "cold start peak",
+        )
     ]
     for row in report.rows:
         assert list(row.summaries) == ["EMEL", "llama.cpp"]

@@ -38,7 +38,14 @@ def test_workload_results_are_rates_of_a_phase_or_the_whole_time() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "unit"),
-    [("prefill", "tokens/s"), ("decode", "tokens/s"), ("answer", "s"), ("cold start", "s"), ("cold start peak", "MB")],
+    [
+        ("prefill", "tokens/s"),
+        ("decode", "tokens/s"),
+        ("answer", "s"),
+        ("cold start", "s"),
+        ("cold start ready", "s"),
+        ("cold start peak", "MB"),
+    ],
 )
 def test_workload_unit_follows_its_kind(kind: str, unit: str) -> None:
     assert Workload(kind, 16, 4).unit == unit  # type: ignore[arg-type]
