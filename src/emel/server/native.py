@@ -5,9 +5,9 @@ https://github.com/ggml-org/llama.cpp/tree/master/tools/server#post-completion-g
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from emel.lazy_dataclasses import dataclass
 from emel.server import sse
 from emel.server.answering import respond
 from emel.server.body import read_shape
