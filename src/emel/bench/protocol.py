@@ -15,13 +15,16 @@ import os
 import sys
 from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
 from emel.errors import EmelError
 from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+T = TypeVar("T")
+E = TypeVar("E", bound="Described")
 
 
 class LaneError(EmelError):
@@ -56,11 +59,15 @@ class Timings:
     missing_expert_bytes: float = 0
 
 
-class Engine(Protocol):
-    """What a lane serves."""
+class Described(Protocol):
+    """What every lane serves."""
 
     def describe(self) -> Ready:
         """The engine's own words."""
+
+
+class Engine(Described, Protocol):
+    """What a lane of the suite `generation` serves."""
 
     def measure(self, prompt_ids: Sequence[int], n_decode: int) -> Timings:
         """Forgets everything, prefills exactly these tokens, then takes n_decode (0 or more) greedy steps."""
@@ -73,7 +80,7 @@ def encode_request(prompt_ids: Sequence[int], n_decode: int) -> str:
 
 def decode_ready(line: str) -> Ready:
     """The child's first line; LaneError when it is an error or something else."""
-    fields = _decode(line, "ready")
+    fields = decode_field(line, "ready", dict)
     try:
         return Ready(**fields)
     except TypeError as error:
@@ -82,28 +89,36 @@ def decode_ready(line: str) -> Ready:
 
 def decode_timings(line: str) -> Timings:
     """The child's answer; LaneError when it is an error or something else."""
-    fields = _decode(line, "timings")
+    fields = decode_field(line, "timings", dict)
     try:
         return Timings(**{name: float(value) for name, value in fields.items()})
     except (TypeError, ValueError) as error:
         raise LaneError(f"expected a line of timings, got {line.strip()!r}") from error
 
 
-def _decode(line: str, kind: str) -> dict[str, Any]:
+def decode_field(line: str, kind: str, type_: type[T]) -> T:
+    """What a child's line says of `kind`; LaneError when it tells of an error, or is no such line."""
     try:
         message = json.loads(line)
     except ValueError as error:
         raise LaneError(f"expected a line of JSON, got {line.strip()!r}") from error
     if isinstance(message, dict) and isinstance(message.get("error"), str):
         raise LaneError(message["error"])
-    fields = message.get(kind) if isinstance(message, dict) else None
-    if not isinstance(fields, dict):
+    value = message.get(kind) if isinstance(message, dict) else None
+    if not isinstance(value, type_):
         raise LaneError(f"expected a line with {kind!r}, got {line.strip()!r}")
-    return fields
+    return value
 
 
 def serve(load: Callable[[], Engine], requests: TextIO, answers: TextIO) -> int:
     """The child's side: loads, describes, measures until `requests` or its listener ends. Returns the exit code."""
+    return serve_answers(load, _measured, requests, answers)
+
+
+def serve_answers(
+    load: Callable[[], E], answer: Callable[[E, dict[str, Any]], dict[str, object]], requests: TextIO, answers: TextIO
+) -> int:
+    """As `serve`, for engines whose answers to requests `answer` gives."""
 
     def say(message: dict[str, object]) -> None:
         answers.write(json.dumps(message) + "\n")
@@ -113,15 +128,18 @@ def serve(load: Callable[[], Engine], requests: TextIO, answers: TextIO) -> int:
         engine = load()
         say({"ready": asdict(engine.describe())})
         for line in requests:
-            request = json.loads(line)
-            timings = engine.measure(request["prompt_ids"], request["n_decode"])
-            say({"timings": asdict(replace(timings, peak_bytes=peak_resident_bytes()))})
+            say(answer(engine, json.loads(line)))
     except BrokenPipeError:  # the benchmark was ended: nobody to tell
         return 1
     except Exception as error:
         say({"error": f"{type(error).__name__}: {error}" if str(error) else type(error).__name__})
         return 1
     return 0
+
+
+def _measured(engine: Engine, request: dict[str, Any]) -> dict[str, object]:
+    timings = engine.measure(request["prompt_ids"], request["n_decode"])
+    return {"timings": asdict(replace(timings, peak_bytes=peak_resident_bytes()))}
 
 
 def peak_resident_bytes(status: Path = Path("/proc/self/status")) -> int:

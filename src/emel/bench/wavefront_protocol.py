@@ -9,12 +9,11 @@ child   {"error": "the text of what went wrong"}     in place of either of its l
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from emel.bench.lane import Lane
-from emel.bench.protocol import LaneError, Ready
+from emel.bench.protocol import Described, LaneError, decode_field, serve_answers
 from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
@@ -51,11 +50,8 @@ class WaveTimes:
         return [after - before for each in self.times for before, after in pairwise(each)]
 
 
-class WaveEngine(Protocol):
+class WaveEngine(Described, Protocol):
     """What a lane of the suite serves."""
-
-    def describe(self) -> Ready:
-        """The engine's own words."""
 
     def generate(self, prompts: Sequence[Sequence[int]], n_decode: int) -> list[list[float]]:
         """Answers all prompts at once, each with n_decode (1 or more) of the likeliest tokens: when they were there."""
@@ -73,34 +69,16 @@ class WaveLane(Lane):
 
 def decode_times(line: str) -> WaveTimes:
     """The child's answer; LaneError when it is an error or something else."""
-    try:
-        message = json.loads(line)
-    except ValueError as error:
-        raise LaneError(f"expected a line of JSON, got {line.strip()!r}") from error
-    if isinstance(message, dict) and isinstance(message.get("error"), str):
-        raise LaneError(message["error"])
-    times = message.get("times") if isinstance(message, dict) else None
-    if not isinstance(times, list) or not times or not all(isinstance(each, list) and each for each in times):
+    times = decode_field(line, "times", list)
+    if not times or not all(isinstance(each, list) and each for each in times):
         raise LaneError(f"expected the times of every sequence, got {line.strip()!r}")
     return WaveTimes(times)
 
 
 def serve_waves(load: Callable[[], WaveEngine], requests: TextIO, answers: TextIO) -> int:
     """The child's side: loads, describes, answers until `requests` or its listener ends. Returns the exit code."""
+    return serve_answers(load, _answered, requests, answers)
 
-    def say(message: dict[str, object]) -> None:
-        answers.write(json.dumps(message) + "\n")
-        answers.flush()
 
-    try:
-        engine = load()
-        say({"ready": asdict(engine.describe())})
-        for line in requests:
-            request = json.loads(line)
-            say({"times": engine.generate(request["prompts"], request["n_decode"])})
-    except BrokenPipeError:  # the benchmark was ended: nobody to tell
-        return 1
-    except Exception as error:
-        say({"error": f"{type(error).__name__}: {error}" if str(error) else type(error).__name__})
-        return 1
-    return 0
+def _answered(engine: WaveEngine, request: dict[str, Any]) -> dict[str, object]:
+    return {"times": engine.generate(request["prompts"], request["n_decode"])}
