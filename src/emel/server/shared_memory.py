@@ -75,8 +75,8 @@ class SharedMemory:
         raise ApiError(
             503,
             f"the model {served.name!r} needs {wanted} bytes, and {self.n_free} of the budget of {self.n_bytes} are "
-            f"left while others answer: {held}; try again when they are done, unload one (POST /models/unload), or "
-            "start the server with more --memory",
+            f"left beside {held}; try again when they are idle, unload one (POST /models/unload), or start the server "
+            "with more --memory",
             code="model_does_not_fit",
             headers={"retry-after": "5"},
         )

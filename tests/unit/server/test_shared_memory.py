@@ -119,8 +119,8 @@ def test_without_room_to_stream_the_request_is_told_what_to_do(fleet: Callable[.
             assert (response.status_code, response.headers["retry-after"]) == (503, "5")
             assert error["code"] == "model_does_not_fit"
             assert error["message"] == (
-                "the model 'b' needs 60 bytes, and 30 of the budget of 100 are left while others answer: 'a' (70); "
-                "try again when they are done, unload one (POST /models/unload), or start the server with more --memory"
+                "the model 'b' needs 60 bytes, and 30 of the budget of 100 are left beside 'a' (70); "
+                "try again when they are idle, unload one (POST /models/unload), or start the server with more --memory"
             )
         assert found.states["b"] == "unloaded"
         assert found.client.get("/health").status_code == 200
