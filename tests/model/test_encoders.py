@@ -14,8 +14,8 @@ import pytest
 from emel.engine.embedding import Embedder
 from emel.kernel.features import available_routes, choose_route
 from emel.kernel.pool import LanePool
-from emel.model.encoder import Pooling
 from emel.model.loader import load_model
+from emel.model.pooling import Pooling
 from emel.tensor.types import TensorType
 from model.reference_error import IDS, TYPES, tensor_digest, total_error
 from model.tiny_encoders import ENCODER_MODELS

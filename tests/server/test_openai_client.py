@@ -210,5 +210,15 @@ def test_responses_call_tools(client: OpenAI) -> None:
 def test_a_client_error_is_the_clients_type(client: OpenAI) -> None:
     with pytest.raises(BadRequestError, match="temperature is 1000"):
         client.chat.completions.create(model="smollm2", messages=FRANCE, temperature=1000)
-    with pytest.raises(BadRequestError, match="embed"):
+    with pytest.raises(BadRequestError, match="its file names no pooling for embeddings: give one of 'mean', 'cls'"):
         client.embeddings.create(model="smollm2", input="x")
+
+
+def test_models_that_write_text_have_embeddings_pooled_as_asked(client: OpenAI) -> None:
+    one, other = client.embeddings.create(
+        model="smollm2", input=["x", "y"], extra_body={"pooling": "last"}, encoding_format="float"
+    ).data
+    assert len(one.embedding) == len(other.embedding) == 576
+    assert one.embedding != other.embedding
+    with pytest.raises(BadRequestError, match="pooling"):
+        client.embeddings.create(model="smollm2", input="x", extra_body={"pooling": "max"})

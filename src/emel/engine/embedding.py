@@ -1,4 +1,6 @@
-"""Embeddings of texts: an encoder's plan and the memory of one batch, and what callers ask of them.
+"""Embeddings of texts: a plan that pools and the memory of one batch, and what callers ask of them.
+
+Encoders make nothing else; of a model that writes text it is the rows behind its last norm that are pooled.
 
 A text is computed whole, in one batch with others as far as they fit; its embedding does not depend on them. Lengths
 are summed without rounding, so a normalised embedding is the same everywhere too.
@@ -15,15 +17,17 @@ from typing import TYPE_CHECKING
 from emel.engine.arguments import checked_ids, checked_text
 from emel.engine.failures import request_failures
 from emel.errors import RequestError
-from emel.graph.batch import Batch, KvBinding, Outputs
+from emel.graph.batch import Batch, KvBinding, Outputs, StateBinding
 from emel.graph.capacity import Capacity
 from emel.graph.reservation import ReservedGraph
 from emel.kernel.buffers import address_of, int32_array
 from emel.kernel.numerics import DEFAULT_ACTIVATIONS, Activations
 from emel.kernel.sizes import KV_TYPES
+from emel.memory.recurrent import RecurrentSlots
 from emel.memory.sequences import blocks_for
 from emel.memory.storage import KvGeometry, KvStorage
-from emel.model.encoder import EncoderGeometry, Pooling
+from emel.model.geometry import Geometry
+from emel.model.pooling import Pooling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from emel.engine.session import Session
     from emel.kernel.pool import LanePool
     from emel.model.loader import LoadedModel
+    from emel.model.registry import Parameters
     from emel.tensor.types import TensorType
 
 MAX_TEXTS = 64
@@ -56,8 +61,8 @@ class Embedder:
         kv_type: TensorType = KV_TYPES[0],
         activations: Activations = DEFAULT_ACTIVATIONS,
     ) -> None:
-        parameters = model.parameters
-        assert isinstance(parameters, EncoderGeometry)
+        assert isinstance(model.parameters, Geometry)
+        parameters = replace(model.parameters, pools=pooling)
         heads = parameters.heads
         self._pooling = pooling
         self._width = parameters.embedding_width
@@ -70,11 +75,28 @@ class Embedder:
         binding = KvBinding(
             self._storage.address, self._storage.n_bytes, address_of(self._table), MAX_TEXTS, self._stride, kv_type
         )
-        capacity = Capacity(max_tokens, MAX_TEXTS, MAX_TEXTS, n_blocks, kv_type=kv_type, activations=activations)
-        self._batch = Batch(capacity, self._width, binding)
-        description = model.description
-        build = partial(description.architecture.build, replace(parameters, pooling=pooling), description.tensors)
-        self._graph = ReservedGraph(build, model.weights, capacity, pool=pool, route=route)
+        self._states = None if parameters.state is None else RecurrentSlots(MAX_TEXTS, parameters.state)
+        capacity = Capacity(
+            max_tokens,
+            MAX_TEXTS,
+            MAX_TEXTS,
+            n_blocks,
+            n_slots=0 if self._states is None else MAX_TEXTS,
+            sequence_blocks=self._stride,
+            kv_type=kv_type,
+            activations=activations,
+        )
+        self._batch = Batch(capacity, self._width, binding, self._state_binding())
+        self._graph = ReservedGraph(model.build_of(parameters), model.weights, capacity, pool=pool, route=route)
+
+    def _state_binding(self) -> StateBinding | None:
+        """A slot for each text, its own: what lies there does not matter to a first token."""
+        if self._states is None:
+            return None
+        self._rows = int32_array(MAX_TEXTS)
+        for row in range(MAX_TEXTS):
+            self._rows[row] = row
+        return StateBinding(self._states.address, self._states.n_bytes, address_of(self._rows), MAX_TEXTS)
 
     def batches(self, texts: Sequence[Sequence[int]]) -> Iterator[range]:
         """Which texts are computed together: consecutive ones, as many as fit."""
@@ -119,6 +141,8 @@ class Embedder:
         self._graph.close()
         self._batch.close()
         self._storage.close()
+        if self._states is not None:
+            self._states.close()
 
 
 def checked_texts(texts: object, session: Session) -> list[list[int]]:
@@ -149,14 +173,19 @@ def _text_ids(text: object, index: int, session: Session) -> list[int]:
     return ids
 
 
-def checked_pooling(pooling: object, parameters: EncoderGeometry) -> Pooling:
+def checked_pooling(pooling: object, parameters: Parameters) -> Pooling:
     """The file's pooling for None, else the one named; RequestError."""
+    known = ", ".join(repr(each.value) for each in Pooling)
     if pooling is None:
+        if parameters.pooling is None:
+            raise RequestError(
+                f"this model writes text, and its file names no pooling for embeddings: give one of {known}",
+                hint="pooling='mean' or 'last'; models made for embeddings, such as encoders, compare texts better",
+            )
         return parameters.pooling
     try:
         return Pooling(pooling)
     except ValueError:
-        known = ", ".join(repr(each.value) for each in Pooling)
         raise RequestError(f"pooling is {pooling!r}: it must be one of {known}, or None for the model's own") from None
 
 
@@ -179,14 +208,10 @@ class Embedders:
 
         session = self._session
         parameters = session.model.parameters
-        if not isinstance(parameters, EncoderGeometry):
-            raise RequestError(
-                f"this model ({session.model.description.name}) writes text: it has no embeddings",
-                hint="load an encoder, such as a bert, nomic-bert or gemma-embedding model",
-            )
-        ids = checked_texts(texts, session)
         chosen = checked_pooling(pooling, parameters)
-        out = numpy.empty((len(ids), parameters.embedding_width), dtype=numpy.float32)
+        ids = checked_texts(texts, session)
+        width = parameters.embedding_width or parameters.d_model
+        out = numpy.empty((len(ids), width), dtype=numpy.float32)
         with request_failures():
             embedder = session.between_steps(lambda: self._embedder(chosen))
             for batch in embedder.batches(ids):

@@ -329,10 +329,11 @@ class Model:
         pooling: str | None = None,
         normalize: bool = True,
     ) -> NDArray[np.float32]:
-        """Embeddings (n_texts, width) float32 of texts or token ids, by an encoder: the same alone or in any list.
+        """Embeddings (n_texts, width) float32 of texts or token ids: the same alone or in any list.
 
-        One text, or one list of ids, gives one row. pooling: "mean", "cls" or "last" (None: the model's own);
-        normalize: rows of length 1. Texts are tokenized with the model's special tokens, ids are taken as they are.
+        One text, or one list of ids, gives one row. pooling: "mean", "cls" or "last" of the rows behind the last norm
+        (None: the file's own, which encoders have, and models that write text if they were made for it); normalize:
+        rows of length 1. Texts are tokenized with the model's special tokens, ids are taken as they are.
         """
         return self._open().embedders.embed(texts, pooling, normalize)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from emel.graph.builder import GraphBuilder
 from emel.graph.ops import Activation
 from emel.model.binding import FileWeights
+from emel.model.pooling import Pooling
 from emel.model.rope import FREQUENCIES, LOCAL_FREQUENCIES
 from emel.tensor.types import TensorType
 
@@ -76,7 +77,7 @@ class Decoder:
 
     def wanted_rows(self, layer: int, x: Value, attended: Value) -> tuple[Value, Value]:
         """Behind the attention of the last layer only the rows whose logits are wanted are computed."""
-        if layer < self._parameters.n_layers - 1:
+        if layer < self._parameters.n_layers - 1 or self._parameters.pools:
             return x, attended
         return self.builder.gather(x), self.builder.gather(attended)
 
@@ -85,9 +86,20 @@ class Decoder:
         gate, up = self.linear(h, f"{block}ffn_gate"), self.linear(h, f"{block}ffn_up")
         return self.linear(self.builder.gated(gate, up, activation), f"{block}ffn_down")
 
+    def pool(self, x: Value, *, is_result: bool) -> Value:
+        """A row for each text; for CLS and LAST the batch's outputs must be these tokens."""
+        is_mean = self._parameters.pools is Pooling.MEAN
+        return (self.builder.mean if is_mean else self.builder.gather)(x, is_result=is_result)
+
     def finish(self, x: Value, *, scale: float = 1.0, cap: float = 0.0, norm: str = "output_norm") -> Graph:
-        """The last norm, logits (times `scale`, soft-capped) by the output matrix or the embedding, and their best."""
+        """The last norm, logits (times `scale`, soft-capped) by the output matrix or the embedding, and their best.
+
+        A graph that pools ends with a row for each text instead.
+        """
         h = self.norm(x, norm)
+        if self._parameters.pools:
+            self.pool(h, is_result=True)
+            return self.builder.finish()
         output = "output.weight" if "output.weight" in self._tensors else "token_embd.weight"
         self.builder.argmax(self.builder.logits(h, self.weights.matrix(output), scale=scale, cap=cap))
         return self.builder.finish()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from emel.graph.ops import Pairing
@@ -11,7 +10,7 @@ from emel.lazy_dataclasses import dataclass
 from emel.model.decoder import Decoder
 from emel.model.errors import ModelError
 from emel.model.geometry import Geometry, read_geometry
-from emel.model.parameters import non_negative_int
+from emel.model.pooling import Pooling, pooling_key
 from emel.model.tensors import ExpectedTensor, Role, matrix, split_rows, vector
 
 if TYPE_CHECKING:
@@ -24,29 +23,11 @@ POSITIONS = "position_embd.weight"
 TYPES = "token_types.weight"
 
 
-class Pooling(Enum):
-    """How the rows of a text's tokens become one (https://arxiv.org/abs/1908.10084)."""
-
-    MEAN = "mean"
-    CLS = "cls"  # the first token's
-    LAST = "last"
-
-
-# https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/constants.py, PoolingType; 0 leaves it to the user
-_POOLINGS = {0: Pooling.MEAN, 1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST}
-
-
 @dataclass(frozen=True, slots=True)
 class EncoderGeometry(Geometry):
     """The hyperparameters all encoders have."""
 
-    pooling: Pooling
     n_types: int  # token types with an embedding; 0: there is none
-
-    @property
-    def embedding_width(self) -> int:
-        """Values of a text's embedding."""
-        return self.d_model
 
     def as_fields(self) -> dict[str, Any]:
         """These values by name, for the constructor of a derived class."""
@@ -67,16 +48,11 @@ def read_encoder(
         raise ModelError(f"metadata {key!r} is true: EMEL knows {name} models only as encoders, which see both ways")
     geometry = read_geometry(metadata, tensors, name, epsilon_key=epsilon_key, rope_base=rope_base)
     n_types = tensors[TYPES].rows if TYPES in tensors else 0
-    return EncoderGeometry(**geometry.as_fields(), pooling=_pooling(metadata, name), n_types=n_types)
-
-
-def _pooling(metadata: Metadata, name: str) -> Pooling:
-    """The file's, or the mean where it has none."""
-    key = f"{name}.pooling_type"
-    value = non_negative_int(metadata, key, 0)
-    if value not in _POOLINGS:
-        raise ModelError(f"metadata {key!r} is {value}: EMEL knows 1 (mean), 2 (cls) and 3 (last)")
-    return _POOLINGS[value]
+    pooling = geometry.pooling or Pooling.MEAN
+    if geometry.pooling is None and (value := metadata.get_int(pooling_key(name), 0)):
+        raise ModelError(f"metadata {pooling_key(name)!r} is {value}: EMEL knows 1 (mean), 2 (cls) and 3 (last)")
+    shared = geometry.as_fields() | {"pooling": pooling, "pools": pooling}
+    return EncoderGeometry(**shared, n_types=n_types)
 
 
 class Encoder(Decoder):
@@ -84,7 +60,6 @@ class Encoder(Decoder):
 
     def __init__(self, parameters: EncoderGeometry, tensors: Mapping[str, TensorInfo]) -> None:
         super().__init__(parameters, tensors)
-        self._pooling = parameters.pooling
         self._scale = parameters.head_dim**-0.5
 
     def embed_texts(self) -> Value:
@@ -104,10 +79,6 @@ class Encoder(Decoder):
         q = self.builder.rope_store(q, k, v, table, pairing=Pairing.HALVES)
         a = self.builder.attention(q, scale=self._scale, is_causal=False)
         return self.linear(a, f"{block}attn_output")
-
-    def pool(self, x: Value, *, is_result: bool) -> Value:
-        """A row for each text; for CLS and LAST the batch's outputs must be these tokens."""
-        return (self.builder.mean if self._pooling is Pooling.MEAN else self.builder.gather)(x, is_result=is_result)
 
     def finish_pooled(self, x: Value, matrices: Sequence[str] = ()) -> Graph:
         """A row for each text is the result: the pooled row, multiplied by matrices where there are any."""

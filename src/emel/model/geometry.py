@@ -9,6 +9,7 @@ from emel.graph.ops import Heads
 from emel.lazy_dataclasses import dataclass
 from emel.model.errors import ModelError
 from emel.model.parameters import MAX_LAYERS, per_layer, positive_float, positive_int
+from emel.model.pooling import Pooling, read_pooling
 from emel.model.rope import Rope, read_rope
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Geometry:
     n_ctx: int  # the longest context the model was trained for
     norm_epsilon: float
     rope: Rope
+    pooling: Pooling | None  # the file's way to one embedding of a text
+    pools: Pooling | None  # how the graph makes one row of a text's; None: its result is logits
 
     @property
     def heads(self) -> Heads:
@@ -53,8 +56,8 @@ class Geometry:
 
     @property
     def embedding_width(self) -> int:
-        """Values of a text's embedding, for an encoder; 0: the model has logits."""
-        return 0
+        """Values of a text's embedding, where the graph pools; 0: it has logits."""
+        return self.d_model if self.pools else 0
 
     def heads_of(self, layer: int) -> Heads:
         """Attention geometry of a layer."""
@@ -94,6 +97,8 @@ def read_geometry(
         n_ctx=n_ctx,
         norm_epsilon=positive_float(metadata, f"{name}.{epsilon_key}"),
         rope=read_rope(metadata, name, head_dim=head_dim, n_ctx=n_ctx, base=rope_base),
+        pooling=read_pooling(metadata, name),
+        pools=None,
     )
 
 

@@ -97,12 +97,16 @@ class LoadedModel:
         self.weights = weights
         self.residency = residency
         """What is streamed; None when everything is in memory."""
-        build = partial(description.architecture.build, description.parameters, description.tensors)
-        self.build: Callable[[], Graph] = build
-        if residency is not None:
-            from emel.model.streamed import build_streamed  # noqa: PLC0415 - only what streams needs it
+        self.build: Callable[[], Graph] = self.build_of(description.parameters)
 
-            self.build = partial(build_streamed, build, residency)
+    def build_of(self, parameters: Parameters) -> Callable[[], Graph]:
+        """What builds the graph with these hyperparameters in place of the file's."""
+        build = partial(self.description.architecture.build, parameters, self.description.tensors)
+        if self.residency is None:
+            return build
+        from emel.model.streamed import build_streamed  # noqa: PLC0415 - only what streams needs it
+
+        return partial(build_streamed, build, self.residency)
 
     @property
     def parameters(self) -> Parameters:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from emel.graph.ops import Graph, Heads
     from emel.graph.state_ops import StateGeometry
     from emel.kernel.packing import Vector
+    from emel.model.pooling import Pooling
     from emel.model.tensors import ExpectedTensor
 
 _MODULES = {
@@ -58,6 +59,10 @@ class Parameters(Protocol):
     @property
     def embedding_width(self) -> int:
         """Values of a text's embedding, for an encoder; 0: the model has logits."""
+
+    @property
+    def pooling(self) -> Pooling | None:
+        """The file's way to one embedding of a text; None: it says nothing."""
 
     @property
     def d_model(self) -> int:

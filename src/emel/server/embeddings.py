@@ -59,7 +59,7 @@ def _embed(model: Model, shape: EmbeddingsRequest) -> tuple[NDArray[np.float32],
             raise invalid(f"input[{index}] has no tokens: give at least one character", "input")
         if len(ids) > model.n_ctx:
             raise too_long(len(ids), model.n_ctx)
-    vectors = model.embed(texts)
+    vectors = model.embed(texts, pooling=shape.pooling)
     if shape.dimensions is not None and shape.dimensions != vectors.shape[1]:
         raise invalid(
             f"dimensions is {shape.dimensions}: this model has {vectors.shape[1]} and no others", "dimensions"

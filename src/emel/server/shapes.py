@@ -134,6 +134,7 @@ class EmbeddingsRequest(Shape):
     input: str | list[str] | list[int] | list[list[int]]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = Field(None, ge=1)
+    pooling: Literal["mean", "cls", "last"] | None = Field(None, description="in place of the model's own")
 
 
 class TokenizeRequest(Shape):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,13 +11,17 @@ import pytest
 
 import emel
 from emel.engine.embedding import MAX_TEXTS, normalized
-from emel.model.encoder import Pooling
+from emel.model.pooling import Pooling
 from model.tiny_encoders import ENCODER_MODELS
-from model.tiny_models import D_MODEL, N_CTX, write_tiny_model
+from model.tiny_experts import HYBRID_MODELS
+from model.tiny_models import D_MODEL, N_CTX, TINY_MODELS, write_tiny_model
+from unit.engine.test_forecast import least_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from model.tiny_models import TinyModel
 
 TEXTS = ("one", "another text", "x" * (N_CTX - 2), "", "Grüße")
 
@@ -117,9 +122,36 @@ def test_encoders_write_no_text(encoder: emel.Model, call: Callable[[emel.Model]
         call(encoder)
 
 
-def test_decoders_have_no_embeddings(shared_model: emel.Model) -> None:
-    with pytest.raises(emel.RequestError, match=r"this model \(llama\) writes text: it has no embeddings"):
+def test_models_that_write_text_pool_as_asked(shared_model: emel.Model) -> None:
+    with pytest.raises(emel.RequestError, match=r"this model writes text, and its file names no pooling") as caught:
         shared_model.embed("x")
+    assert "'mean', 'cls', 'last'" in str(caught.value)
+    rows = {pooling: shared_model.embed("some text", pooling=pooling)[0] for pooling in ("mean", "cls", "last")}
+    assert len({row.tobytes() for row in rows.values()}) == 3
+    assert all(abs(np.linalg.norm(row) - 1.0) < 1e-6 for row in rows.values())
+
+
+def test_files_of_models_that_write_text_may_name_a_pooling(tmp_path: Path) -> None:
+    path = tmp_path / "embedding.gguf"
+    model = TINY_MODELS["qwen3"]()
+    write_tiny_model(path, replace(model, keys=model.keys | {"pooling_type": 3}), "Q8_0")
+    with emel.load(path, n_threads=1) as loaded:
+        assert np.array_equal(loaded.embed("some text"), loaded.embed("some text", pooling="last"))
+        assert loaded.generate("x", max_tokens=1).finish_reason in ("length", "stop")
+
+
+@pytest.mark.parametrize("model", [ENCODER_MODELS["bert"], TINY_MODELS["qwen3"], HYBRID_MODELS["lfm2"]])
+def test_embed_with_streamed_weights_gives_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Callable[[], TinyModel]
+) -> None:
+    monkeypatch.setattr("emel.model.residency._READER_BYTES", 0)  # more than a tiny model has
+    path = tmp_path / "model.gguf"
+    write_tiny_model(path, model(), "F32")
+    with emel.load(path, n_threads=1) as resident:
+        expected = resident.embed(["one", "another text"], pooling="mean")
+    with emel.load(path, n_threads=1, memory=least_of(path)) as streamed:
+        assert streamed.engine.is_streaming
+        assert np.array_equal(streamed.embed(["one", "another text"], pooling="mean"), expected)
 
 
 def test_embed_of_a_closed_model_is_refused(encoder_path: Path) -> None:

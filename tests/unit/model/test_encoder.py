@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emel.model.encoder import Pooling, split_qkv
+from emel.model.encoder import split_qkv
 from emel.model.errors import ModelError
+from emel.model.pooling import Pooling
 from emel.tensor.types import TensorType
 from unit.model.described import info, parameters_of, shapes_of
 
