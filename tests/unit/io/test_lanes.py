@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from emel._native import NativeError
+from emel._native.reader import AdviseCall
 from emel.io.errors import SourceError
 from emel.io.lanes import LaneCalls, Part, ReadLanes, Request
 from emel.io.parts import FilePart, close_parts, open_parts
@@ -152,6 +153,24 @@ def test_lanes_advise_what_is_wanted_next_wherever_it_lies(file: LayeredFile) ->
     ahead = {(offset, offset + n) for offset, n, is_ahead in advice if is_ahead}
     assert spans[4] in ahead
     assert ahead <= {spans[2], spans[4]}
+    bench.close()
+
+
+def test_advice_that_is_refused_changes_nothing(file: LayeredFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    n_refused = []
+
+    def refuse(*_arguments: object) -> int:
+        n_refused.append(1)
+        return errno.EINVAL
+
+    monkeypatch.setattr("emel.io.lanes.AdviseCall", lambda _: AdviseCall(refuse))
+    bench = Bench(file, LaneCalls(advise=lambda *_: None))
+    for ticket, request in enumerate(bench.requests):
+        bench.lanes.submit(ticket, request)
+    bench.wait(6)
+    assert len(n_refused) >= 6
+    assert all(error is None for _, error in bench.delivered)
+    assert all(bench.content(layer) == bench.expected(layer) for layer in range(6))
     bench.close()
 
 
