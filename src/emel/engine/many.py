@@ -7,13 +7,14 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
+from emel.engine.stream import EndListener
 from emel.errors import PromptsFailedError, RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from emel.engine.request import Listener, Request
-    from emel.engine.results import Chunk, Completion
+    from emel.engine.results import Completion
 
 PROMPTS_PER_LANE = 4
 """Prompts that are on their way at a time; the others wait where they come from."""
@@ -29,14 +30,11 @@ class Bar(Protocol):
         """It stays as it is."""
 
 
-class _Arrival:
+class _Arrival(EndListener):
     """A listener that says which prompt is over, and how."""
 
     def __init__(self, index: int, arrived: SimpleQueue[tuple[int, Completion | Exception]]) -> None:
         self._index, self._arrived = index, arrived
-
-    def on_chunk(self, chunk: Chunk) -> None:
-        """The completion has it too."""
 
     def on_end(self, completion: Completion) -> None:
         """Says so."""

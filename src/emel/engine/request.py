@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from emel.engine.failures import as_request_error
 from emel.engine.results import Chunk, Completion, Timings
+from emel.engine.stream import EndListener
 from emel.engine.transcript import digest_of
 from emel.text.generator import Cancel, GeneratorContext, GeneratorMachine, State
 from emel.text.renderer import Renderer
@@ -70,6 +71,7 @@ class Request:
         self.followers: list[Lane] = []
         self.key: WaveKey = session.key
         self._listener = listener
+        self._makes_chunks = not isinstance(listener, EndListener)
         self._params = params if params.is_greedy else params.with_seed(random_seed())
         tokenizer = session.tokenizer
         context = GeneratorContext(
@@ -119,6 +121,9 @@ class Request:
         if not self._first_token_at and len(context.ids) > context.n_prompt:
             self._first_token_at = now
         if context.sequence is not None:
+            if not self._makes_chunks:
+                context.n_shown = len(context.text)
+                return
             if self._tell(listener.on_chunk, self._chunk()):
                 return
             self.generator.dispatch(_CANCEL)
@@ -130,7 +135,7 @@ class Request:
             return
         reason = _REASONS[state]
         completion = self._completion(reason)
-        if state is not State.CANCELLED:
+        if self._makes_chunks and state is not State.CANCELLED:
             self._tell(listener.on_chunk, self._chunk(reason, completion))
         self._tell(listener.on_end, completion)
 

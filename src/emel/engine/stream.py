@@ -104,16 +104,20 @@ class Stream:
         self.close()
 
 
-class Ending:
-    """A listener that waits for the end alone."""
+class EndListener:
+    """A listener to the end alone: no chunk is made for it, as the completion has them all."""
+
+    def on_chunk(self, chunk: Chunk) -> None:
+        """Never called."""
+
+
+class Ending(EndListener):
+    """A listener that waits for the end."""
 
     def __init__(self) -> None:
         self._is_over = threading.Event()
         self._completion: Completion | None = None
         self._error: Exception | None = None
-
-    def on_chunk(self, chunk: Chunk) -> None:
-        """The completion has it too."""
 
     def on_end(self, completion: Completion) -> None:
         """Ends the wait."""

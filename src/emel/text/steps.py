@@ -140,8 +140,9 @@ def sample(context: WaveContext, _event: Step) -> None:
         counters.n_generated_tokens += len(generator.ids) - n
         if n_drafted:
             _count_draft(context, generator, n_drafted)
-    for lane in [each for each, end in context.suspects.items() if each.generator.context.n_computed >= end]:
-        del context.suspects[lane]
+    if context.suspects:
+        for lane in [each for each, end in context.suspects.items() if each.generator.context.n_computed >= end]:
+            del context.suspects[lane]
 
 
 def publish(context: WaveContext, _event: Step) -> None:

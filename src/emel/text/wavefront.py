@@ -198,13 +198,13 @@ def can_preempt(context: WaveContext, _event: Step) -> bool:
 
 
 def has_failed_together(context: WaveContext, event: Step) -> bool:
-    """The run failed, for more lanes than one, or with guesses that may be to blame."""
-    return context.error is not None and (len(context.step_lanes) > 1 or has_drafts(context, event))
+    """What failed did so for more lanes than one, or with guesses that may be to blame."""
+    return len(context.step_lanes) > 1 or has_drafts(context, event)
 
 
-def has_failed(context: WaveContext, _event: Step) -> bool:
-    """The run failed."""
-    return context.error is not None
+def is_well(context: WaveContext, _event: Step) -> bool:
+    """Nothing failed so far."""
+    return context.error is None
 
 
 def has_room(context: WaveContext, event: MakeRoom) -> bool:
@@ -233,12 +233,12 @@ class WavefrontMachine(Machine[State, WaveContext]):
         Row(State.PLANNED,     None,     has_drafts,          drop_drafts,         State.PLANNED),
         Row(State.PLANNED,     None,     can_preempt,         preempt_and_plan,    State.PLANNED),
         Row(State.PLANNED,     None,     None,                fail_too_large,      State.READY),
+        Row(State.RESERVED,    None,     is_well,             compute,             State.COMPUTED),
         Row(State.RESERVED,    None,     has_failed_together, isolate,             State.READY),
-        Row(State.RESERVED,    None,     has_failed,          fail_step,           State.SAMPLED),
-        Row(State.RESERVED,    None,     None,                compute,             State.COMPUTED),
+        Row(State.RESERVED,    None,     None,                fail_step,           State.SAMPLED),
+        Row(State.COMPUTED,    None,     is_well,             sample,              State.SAMPLED),
         Row(State.COMPUTED,    None,     has_failed_together, isolate,             State.READY),
-        Row(State.COMPUTED,    None,     has_failed,          fail_step,           State.SAMPLED),
-        Row(State.COMPUTED,    None,     None,                sample,              State.SAMPLED),
+        Row(State.COMPUTED,    None,     None,                fail_step,           State.SAMPLED),
         Row(State.SAMPLED,     None,     None,                publish,             State.PUBLISHED),
         Row(State.PUBLISHED,   None,     None,                retire,              State.READY),
         # A step that broke off where none should: all that can be done is to end everything.

@@ -103,3 +103,14 @@ def test_n_needs_as_many_listeners(model: emel.Model) -> None:
 def test_one_prompt_is_not_many(prompts: Any, model: emel.Model) -> None:
     with pytest.raises(RequestError, match=r"the prompts are .*: they must be a list of texts"):
         model.generate_many(prompts)
+
+
+def test_no_chunks_are_made_for_whoever_waits_for_the_end(model: emel.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [model.generate(each, temperature=0, max_tokens=9).text for each in ("to be", "or")]
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("nobody wants this chunk")
+
+    monkeypatch.setattr("emel.engine.request.Request._chunk", refuse)
+    assert model.generate("to be", temperature=0, max_tokens=9).text == expected[0]
+    assert [each.text for each in model.generate_many(["to be", "or"], temperature=0, max_tokens=9)] == expected
