@@ -29,6 +29,8 @@ def plan_drafts(context: WaveContext) -> None:
         chances.append(_chances(generator.context, n_most) if is_drafted else [])
         if speculator is not None:
             guess_seconds = max(guess_seconds, speculator.guess_seconds)
+    if not any(chances):
+        return
     for index, n in zip(deciding, share_rows(chances, n_most, context.costs, guess_seconds), strict=True):
         generator_context = lanes[index].generator.context
         if n and generator_context.speculator is not None:
