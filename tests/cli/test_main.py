@@ -138,6 +138,7 @@ def test_usage_error_is_one_line_that_names_the_flag(words: list[str], named: st
         (["run", "-m", "/", "x"], "'/' is a folder; give the .gguf file itself", "known names"),
         (["run", "-f", "gone.txt"], "'gone.txt': No such file or directory", None),
         (["run", "-m", "", "x"], "no model is called ''", "known names"),
+        (["run", "--offline", "-md", "gemma3-270m", "x y"], "fetching is switched off", "emel pull gemma3-270m"),
         (["inspect", "hf:nobody"], "'hf:nobody' does not name a repository", "hf:owner/repo"),
     ],
 )
