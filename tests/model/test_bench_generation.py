@@ -36,7 +36,8 @@ def test_emel_lane_measures_a_prefill_and_a_decode(tiny_model: Path) -> None:
 
 
 def test_generation_suite_reports_every_row(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--runs", "2", "--warmup", "0", "--prefill", "8,40", "--decode", "4", "--depth", "0,16", "-t", "1,2"]
+    options = ["--runs", "2", "--warmup", "0", "--prefill", "8,40", "--decode", "4", "--depth", "0,16"]
+    options += ["--answer", "2", "-t", "1,2"]
     assert main(["generation", "-m", str(tiny_model), "--json", *options]) == 0
     report = json.loads(capsys.readouterr().out)
     tests = [
@@ -44,6 +45,7 @@ def test_generation_suite_reports_every_row(tiny_model: Path, capsys: pytest.Cap
         "prefill 40",
         "decode 4",
         "decode 4 at depth 16",
+        "answer 2",
         "cold start",
         "cold start ready",
         "cold start peak",
