@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.process import environment, run_emel
-from emel.cli.main import COMMANDS
+from emel.cli.main import COMMANDS, EXIT_INTERRUPTED, main
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +44,19 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     assert "argparse" in loaded
     heavy = {"numpy", "jinja2", "regex", "tqdm", "huggingface_hub", "emel._native", "emel.engine.models", "subprocess"}
     assert not loaded & heavy
+
+
+def test_the_collector_looks_rarely_while_a_command_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, during = gc.get_threshold(), []
+
+    def fails(_words: list[str]) -> int:
+        during.append(gc.get_threshold())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("emel.cli.main._run_command", fails)
+    assert main(["run"]) == EXIT_INTERRUPTED
+    assert during[0][0] > 10 * before[0]
+    assert gc.get_threshold() == before
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "bench"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -55,3 +56,24 @@ def test_arguments_are_refused_as_without_a_preload(tiny_path: Path, arguments: 
     with pytest.raises(RequestError, match=reason):
         emel.load(tiny_path, **arguments)
     assert not [each for each in threading.enumerate() if each.name == "emel-load"]
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_the_collector_rests_while_a_model_is_loaded(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch, *, was_enabled: bool
+) -> None:
+    seen = []
+
+    def fails(*_arguments: object, **_options: object) -> None:
+        seen.append(gc.isenabled())
+        raise RequestError("no")
+
+    monkeypatch.setattr("emel.engine.model.Model", fails)
+    (gc.enable if was_enabled else gc.disable)()
+    try:
+        with pytest.raises(RequestError, match="no"):
+            emel.load(tiny_path)
+        assert seen == [False]
+        assert gc.isenabled() is was_enabled
+    finally:
+        gc.enable()
