@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import re
 import shlex
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from emel.cli.main import COMMANDS, build_parser
+from emel.engine.loading import load
+from emel.engine.options import LoadOptions
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
@@ -87,3 +90,11 @@ def test_python_of_the_guides_runs(
     assert capsys.readouterr().out
     if close := getattr(variables.get("model"), "close", None):
         close()
+
+
+def test_python_guide_explains_every_option_of_load() -> None:
+    text = (ROOT / "docs" / "guides" / "python.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `(\w+)` \|", text.partition("## Text")[0], re.MULTILINE))
+    assert (
+        named == set(inspect.signature(LoadOptions).parameters) == set(inspect.signature(load).parameters) - {"model"}
+    )
