@@ -20,7 +20,7 @@ from emel.errors import ModelFetchError, ModelNotFoundError
 from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from emel.engine.models import FetchPolicy
 
@@ -28,7 +28,7 @@ DEFAULT_QUANT = "Q4_K_M"
 
 # Owner and repository as the hub allows them, then an optional :quant or :file, then an optional @revision.
 _REFERENCE = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<choice>[^@:]+))?(?:@(?P<revision>[^@:\s]+))?", re.ASCII)
-_SHARD = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+_PART = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<n_parts>\d{5})\.gguf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,10 @@ def parse_reference(text: str) -> RepositoryReference:
     return RepositoryReference(match["repo"], match["choice"], match["revision"])
 
 
-def choose_file(names: Iterable[str], reference: RepositoryReference) -> str:
-    """The one .gguf file of a repository that the reference means.
+def choose_files(names: Iterable[str], reference: RepositoryReference) -> list[str]:
+    """The .gguf file of a repository that the reference means, or all parts of the split model it means, in order.
 
-    Raises ModelNotFoundError, with what there is, when no file fits; and when the file that fits is one of several
-    shards, which EMEL does not fetch yet.
+    Raises ModelNotFoundError, with what there is, when no file fits, and when a part is missing.
     """
     files = sorted(name for name in names if name.endswith(".gguf") and "mmproj" not in name.lower())
     choice = reference.choice
@@ -69,17 +68,24 @@ def choose_file(names: Iterable[str], reference: RepositoryReference) -> str:
     if not fitting:
         listed = ", ".join(files[:12]) + (", ..." if len(files) > 12 else "")
         raise ModelNotFoundError(f"{reference.repo} has no .gguf file for {choice!r}", hint=f"it has: {listed}")
-    whole = [name for name in fitting if not _SHARD.search(name)]
-    if not whole:
-        raise ModelNotFoundError(
-            f"{fitting[0]} of {reference.repo} is one of several shards, which EMEL does not fetch yet",
-            hint="choose a quantisation that is one file, or download all of them into one folder and open the first",
-        )
-    return whole[0]
+    whole = [name for name in fitting if not _PART.fullmatch(name)]
+    return whole[:1] or _all_parts(fitting[0], files, reference)
+
+
+def _all_parts(name: str, files: Sequence[str], reference: RepositoryReference) -> list[str]:
+    match = _PART.fullmatch(name)
+    assert match is not None
+    n = match["n_parts"]
+    parts = [f"{match['stem']}-{part:05}-of-{n}.gguf" for part in range(1, int(n) + 1)]
+    if missing := [part for part in parts if part not in files]:
+        raise ModelNotFoundError(f"{reference.repo} has {name}, but not its part {missing[0]}")
+    return parts
 
 
 def fetch_from_repository(text: str, policy: FetchPolicy) -> Path:
     """The file that `owner/repo[:quant][@revision]` means, in huggingface_hub's cache; fetched when it is not there.
+
+    Of a split model it is the first part; the others lie beside it.
 
     Raises ModelNotFoundError for a repository, revision or file that does not exist, ModelFetchError for everything
     that keeps one that does from arriving.
@@ -135,7 +141,7 @@ def _find_kept(hub: Any, reference: RepositoryReference, *, settle_default: bool
     if not settle_default and reference.choice is None:
         names = [name for name in names if _is_quant(name, DEFAULT_QUANT)]
     try:
-        return snapshot / choose_file(names, reference)
+        return snapshot / choose_files(names, reference)[0]
     except ModelNotFoundError:
         return None
 
@@ -144,8 +150,9 @@ def _download(hub: Any, reference: RepositoryReference) -> Path:
     repo, revision = reference.repo, reference.revision
     try:
         siblings = hub.HfApi().model_info(repo, revision=revision).siblings or []
-        name = choose_file([sibling.rfilename for sibling in siblings], reference)
-        return Path(hub.hf_hub_download(repo, name, revision=revision))
+        names = choose_files([sibling.rfilename for sibling in siblings], reference)
+        paths = [Path(hub.hf_hub_download(repo, name, revision=revision)) for name in names]
+        return paths[0]
     except hub.errors.GatedRepoError as error:
         raise ModelFetchError(
             f"{repo} is gated: its owner grants access per account",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emel.engine.hub_repository import RepositoryReference, choose_file, parse_reference
+from emel.engine.hub_repository import RepositoryReference, choose_files, parse_reference
 from emel.errors import ModelNotFoundError
 
 if TYPE_CHECKING:
@@ -152,6 +152,19 @@ def test_what_was_pulled_is_used_without_the_network(hub: Hub, tmp_path: Path) -
     assert hub.requests == []
 
 
+def test_all_parts_of_a_split_model_are_fetched_beside_each_other(hub: Hub, tmp_path: Path) -> None:
+    done = emel(hub, tmp_path, "pull", "hf:owner/tiny:q6_k")
+    assert done.returncode == 0, done.stderr
+    first = Path(done.stdout.strip())
+    assert first.name == "big-Q6_K-00001-of-00002.gguf"
+    assert first.read_bytes() == b"GGUF 1"
+    assert (first.parent / "big-Q6_K-00002-of-00002.gguf").read_bytes() == b"GGUF 2"
+    n_asked = len(hub.requests)
+    again = emel(hub, tmp_path, "inspect", "hf:owner/tiny:q6_k")
+    assert "big-Q6_K-00001-of-00002.gguf" in again.stderr
+    assert len(hub.requests) == n_asked  # it is known to be here
+
+
 def test_another_quantisation_here_is_not_taken_for_the_default(hub: Hub, tmp_path: Path) -> None:
     assert emel(hub, tmp_path, "pull", "hf:owner/tiny:q8_0").returncode == 0
     assert "tiny-Q4_K_M.gguf" in emel(hub, tmp_path, "inspect", "hf:owner/tiny").stderr
@@ -164,7 +177,6 @@ def test_another_quantisation_here_is_not_taken_for_the_default(hub: Hub, tmp_pa
         (["hf:owner/gated"], "owner/gated is gated", "set HF_TOKEN"),
         (["hf:owner/tiny:q2_k"], "owner/tiny has no .gguf file for 'q2_k'", "tiny-Q8_0.gguf"),
         (["hf:owner/tiny@v9"], "owner/tiny has no revision 'v9'", ""),
-        (["hf:owner/tiny:q6_k"], "is one of several shards", "one file"),
         (["hf:owner/tiny", "--offline"], "is not in the cache and fetching is switched off", "while online"),
         (["hf:owner"], "'hf:owner' does not name a repository", "hf:owner/repo"),
         (["hf:../..:x"], "'hf:../..:x' does not name a repository: Repo id must use", "hf:owner/repo"),
@@ -205,7 +217,8 @@ def test_parse_reference_refuses_other_forms(text: str) -> None:
 
 
 def choose(reference: str, *names: str) -> str:
-    return choose_file(names, parse_reference(reference))
+    (name,) = choose_files(names, parse_reference(reference))
+    return name
 
 
 def test_choose_file_matches_whole_words_in_any_case() -> None:
@@ -218,6 +231,15 @@ def test_choose_file_matches_whole_words_in_any_case() -> None:
     for absent in ("q4_k", "q4", ".*"):
         with pytest.raises(ModelNotFoundError, match=r"has no \.gguf file for"):
             choose(f"a/b:{absent}", *names)
+
+
+def test_choose_files_takes_all_parts_of_a_split_model_in_order() -> None:
+    names = ["q6/m-Q6_K-00002-of-00003.gguf", "q6/m-Q6_K-00001-of-00003.gguf", "q6/m-Q6_K-00003-of-00003.gguf"]
+    for reference in ("a/b:q6_k", "a/b", f"a/b:{names[0]}"):
+        assert choose_files(names, parse_reference(reference)) == sorted(names)
+    assert choose_files([*names, "q6/m-Q6_K.gguf"], parse_reference("a/b:q6_k")) == ["q6/m-Q6_K.gguf"]
+    with pytest.raises(ModelNotFoundError, match=r"00001-of-00003.gguf, but not its part q6/m-Q6_K-00003-of-00003"):
+        choose_files(names[:2], parse_reference("a/b:q6_k"))
 
 
 def test_choose_file_defaults_to_q4_k_m_then_to_the_first() -> None:
