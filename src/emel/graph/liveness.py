@@ -20,10 +20,6 @@ class Interval:
     last: int
     n_bytes: int
 
-    def overlaps(self, other: Interval) -> bool:
-        """Whether some operation needs both: such storages must not share a byte."""
-        return self.first <= other.last and other.first <= self.last
-
 
 def storages(graph: Graph) -> dict[int, int]:
     """Value index -> storage: values updated in place share the storage of the first; logits have none."""
