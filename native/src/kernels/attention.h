@@ -93,7 +93,7 @@ EMEL_INLINE Range attend_chunk_of_token(const AttentionArgs& a, const TileSight&
   score_token(a, tile, blocks, n_blocks, tile.scores + column);
   softmax_rows(a, s, tile, token, chunk);
   for (size_t i = 0; i < a.n_heads * tile.padded; i += 16) f_store(tile.chunk + i, f_zero());
-  add_token<Block, kValueRows>(tile, blocks, 0, a.n_heads, tile.scores + column,
+  add_token<Block, kValueRows>(a, tile, blocks, 0, tile.scores + column,
                                at_least(s.first_key(0), keys.begin) - keys.begin, keys.end - keys.begin);
   return {0, a.n_heads};
 }
@@ -110,13 +110,21 @@ EMEL_INLINE Range attend(const AttentionArgs& a, const TileSight& s, const Tile&
   return attend_blocks<FloatBlock<uint16_t>>(a, s, tile, chunk);
 }
 
+// With more keys of its own as what comes next.
+EMEL_INLINE AttentionArgs followed_by(AttentionArgs a, Range keys) {
+  a.next_kv = a.kv;
+  a.next_blocks = a.blocks + keys.begin / EMEL_KV_BLOCK;
+  a.n_next_blocks = (keys.end - keys.begin + EMEL_KV_BLOCK - 1) / EMEL_KV_BLOCK;
+  return a;
+}
+
 void attention(const AttentionArgs& a) {
   const Tile tile = tile_in(a.scratch, a.head_dim);
   const TileSight s(a);
   gather_queries(a, tile);
   const size_t end = s.end_key(a.n_tokens - 1);
   for (size_t chunk = s.first_key(0) / kChunk * kChunk; chunk < end; chunk += kChunk) {
-    const Range rows = attend(a, s, tile, chunk);
+    const Range rows = attend(chunk + kChunk < end ? followed_by(a, {chunk + kChunk, end}) : a, s, tile, chunk);
     size_t token = rows.begin / a.n_heads;  // the first whose sight begins in this chunk
     while (token * a.n_heads < rows.end && s.first_key(token) < chunk) ++token;
     join_rows(tile, rows.begin, token * a.n_heads);

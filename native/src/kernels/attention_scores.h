@@ -5,8 +5,8 @@
 namespace emel {
 namespace {
 
-// R rows with B blocks, whose scores lie one after the other.
-template <class Block, int R, int B>
+// R rows with B blocks, whose scores lie one after the other. kFetches: the blocks' values are fetched meanwhile.
+template <class Block, int R, int B, bool kFetches = false>
 EMEL_INLINE void score_rows(const float* queries, size_t padded, const Block* blocks, size_t head_dim, float scale,
                             float* scores) {
   F32 acc[B][R];
@@ -16,6 +16,12 @@ EMEL_INLINE void score_rows(const float* queries, size_t padded, const Block* bl
     for (int r = 0; r < R; ++r) acc[b][r] = f_zero();
   }
   for (size_t d = 0; d < head_dim; ++d) {
+    if constexpr (kFetches) {
+      if (d * Block::kBytes % 4 == 0) {  // a line
+#pragma unroll
+        for (int b = 0; b < B; ++b) fetch_ahead(blocks[b].values + d * EMEL_KV_BLOCK);
+      }
+    }
     F32 key[B];
 #pragma unroll
     for (int b = 0; b < B; ++b) key[b] = blocks[b].key(d);
@@ -52,10 +58,12 @@ EMEL_INLINE void score_token_rows(const Tile& tile, size_t n_rows, const FloatBl
   constexpr int B = score_blocks(R);
   size_t b = 0;
   for (; b + B <= n_blocks; b += B) {
-    score_rows<Block, R, B>(tile.queries, tile.padded, blocks + b, head_dim, scale, scores + b * EMEL_KV_BLOCK);
+    score_rows<Block, R, B, true>(tile.queries, tile.padded, blocks + b, head_dim, scale,
+                                     scores + b * EMEL_KV_BLOCK);
   }
   for (; b < n_blocks; ++b) {
-    score_rows<Block, R, 1>(tile.queries, tile.padded, blocks + b, head_dim, scale, scores + b * EMEL_KV_BLOCK);
+    score_rows<Block, R, 1, true>(tile.queries, tile.padded, blocks + b, head_dim, scale,
+                                     scores + b * EMEL_KV_BLOCK);
   }
 }
 
@@ -105,6 +113,7 @@ EMEL_INLINE void score_token(const AttentionArgs& a, const Tile& tile, const Flo
 EMEL_INLINE void score_token(const AttentionArgs& a, const Tile& tile, const Q8Block* blocks, size_t n_blocks,
                              float* scores) {
   for (size_t b = 0; b < n_blocks; ++b) {
+    for (size_t at = 0; at < EMEL_KV_BLOCK * blocks[b].padded; at += kCacheLine) fetch_ahead(blocks[b].values + at);
     score_block(a, tile, blocks[b], {0, a.n_heads}, scores + b * EMEL_KV_BLOCK);
   }
 }

@@ -67,10 +67,26 @@ EMEL_INLINE void add_wide_tile(const Tile& tile, const float* values, size_t row
   }
 }
 
+// Dimensions [d, d + n) of the keys of the next token or head, a sixteenth of a block at a time.
+template <class Block>
+struct NextKeys {
+  const AttentionArgs& a;
+  size_t d;
+  size_t n;
+  EMEL_INLINE_MEMBER void fetch(size_t key) const {
+    if (key / EMEL_KV_BLOCK >= a.n_next_blocks) return;
+    const size_t block = static_cast<size_t>(a.next_blocks[key / EMEL_KV_BLOCK]);
+    const uint8_t* from = a.next_kv + block * a.block_bytes + EMEL_KV_BLOCK * d * Block::kBytes;
+    const size_t n_bytes = n * Block::kBytes;
+    for (size_t at = 0; at < n_bytes; at += kCacheLine) fetch_ahead(from + key % EMEL_KV_BLOCK * n_bytes + at);
+  }
+};
+
 // Keys [begin, end), counted from the first of the blocks, for R rows, 16 * V dimensions of them from d on.
 template <class Block, int R, int V>
 EMEL_INLINE void add_keys(const float* weights, const Block* blocks, size_t d, size_t begin, size_t end, float* out,
-                          size_t padded) {
+                          size_t padded, const AttentionArgs& a) {
+  const NextKeys<Block> next_keys{a, d, 16 * V};
   F32 acc[R][V];
   load_sums<R, V>(out, padded, acc);
   for (size_t first = begin; first < end;) {
@@ -79,6 +95,7 @@ EMEL_INLINE void add_keys(const float* weights, const Block* blocks, size_t d, s
     float scales[(V / 2 + 1) * EMEL_KV_BLOCK];
     block.open_values(d, 16 * V, scales);
     for (size_t key = first; key < next; ++key) {
+      next_keys.fetch(key);
       F32 value[V];
 #pragma unroll
       for (int j = 0; j < V; ++j) {
@@ -94,19 +111,20 @@ EMEL_INLINE void add_keys(const float* weights, const Block* blocks, size_t d, s
 
 // All rows of one token, kValueRows or fewer at a time.
 template <class Block, int R>
-EMEL_INLINE void add_token(const Tile& tile, const Block* blocks, size_t row, size_t n_rows, const float* weights,
-                           size_t begin, size_t end) {
+EMEL_INLINE void add_token(const AttentionArgs& a, const Tile& tile, const Block* blocks, size_t row,
+                           const float* weights, size_t begin, size_t end) {
+  const size_t n_rows = a.n_heads;
   for (; row + R <= n_rows; row += R) {
     const float* from = weights + row * kChunk;
     float* out = tile.chunk + row * tile.padded;
     size_t d = 0;
     for (; d + 16 * kValueVectors <= tile.padded; d += 16 * kValueVectors) {
-      add_keys<Block, R, kValueVectors>(from, blocks, d, begin, end, out + d, tile.padded);
+      add_keys<Block, R, kValueVectors>(from, blocks, d, begin, end, out + d, tile.padded, a);
     }
-    for (; d < tile.padded; d += 16) add_keys<Block, R, 1>(from, blocks, d, begin, end, out + d, tile.padded);
+    for (; d < tile.padded; d += 16) add_keys<Block, R, 1>(from, blocks, d, begin, end, out + d, tile.padded, a);
   }
   if constexpr (R > 1) {
-    if (row < n_rows) add_token<Block, R - 1>(tile, blocks, row, n_rows, weights, begin, end);
+    if (row < n_rows) add_token<Block, R - 1>(a, tile, blocks, row, weights, begin, end);
   }
 }
 

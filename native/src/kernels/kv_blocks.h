@@ -15,6 +15,7 @@ EMEL_INLINE void store_numbers(float* at, F32 x) { f_store(at, x); }
 // Numbers without scales: float16 as uint16_t, or float.
 template <class Number>
 struct FloatBlock {
+  static constexpr size_t kBytes = sizeof(Number);  // of a number
   const Number* keys;  // (head_dim, 16)
   const Number* values;  // (16, padded)
   size_t padded;
@@ -31,6 +32,7 @@ struct FloatBlock {
 };
 
 struct Q8Block {
+  static constexpr size_t kBytes = 1;  // of a number
   const uint8_t* keys;  // a packed row group
   const uint16_t* value_scales;  // (parts, 16)
   const uint8_t* values;
@@ -49,6 +51,9 @@ struct Q8Block {
     return f_mul(f_load_i8(values + token * padded + d), f_set1(scales[token]));
   }
 };
+
+// To the second-level cache: by the time it is read, the first would have lost it.
+EMEL_INLINE void fetch_ahead(const void* from) { __builtin_prefetch(from, 0, 2); }
 
 // Keys of a block widened to float32.
 struct WideBlock {

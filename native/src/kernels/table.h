@@ -177,6 +177,10 @@ struct AttentionArgs {
   float cap;  // scores become cap * tanh(score / cap); 0: they stay
   const float* sinks;  // (n_heads of the model,) nullptr: none
   uint32_t kv_type;  // EMEL_TYPE_F16, EMEL_TYPE_F32 or EMEL_TYPE_Q8_0
+  // What is attended to next, probably: its keys are fetched meanwhile. No number depends on it.
+  const uint8_t* next_kv;  // as kv
+  const int32_t* next_blocks;  // of its first key on
+  size_t n_next_blocks;  // 0: not known
 };
 
 constexpr size_t kAttentionRows = 64;

@@ -58,6 +58,14 @@ AttentionArgs attention_args(const OpRun& r, const HeadPieces& pieces, const Que
   return a;
 }
 
+// `next`, from this key on, is likely what the same lane takes after `a`.
+void expect(AttentionArgs* a, const AttentionArgs& next, size_t first_key) {
+  const size_t first_block = first_key / EMEL_KV_BLOCK;
+  a->next_kv = next.kv;
+  a->next_blocks = next.blocks + first_block;
+  a->n_next_blocks = (next.n_keys + EMEL_KV_BLOCK - 1) / EMEL_KV_BLOCK - first_block;
+}
+
 size_t chunks_at(size_t position) { return position / EMEL_ATTENTION_CHUNK + 1; }
 
 // The chunks that a tile of one token sees, [begin, end).
@@ -66,16 +74,51 @@ Slice chunks_seen(const emel_op& op, const QueryTile& tile) {
   return {sight.first_key(tile.position) / EMEL_ATTENTION_CHUNK, chunks_at(sight.end_key(tile.position) - 1)};
 }
 
-// Items are taken from a shared counter, latest queries first: they see the most keys.
+// A tile's heads that share a kv head. Latest queries first: they see the most keys.
+struct TileItem {
+  const QueryTile& tile;
+  size_t piece;
+  TileItem(const OpRun& r, size_t n_pieces, size_t item)
+      : tile(r.run.plan->tiles[r.run.n_tiles - 1 - item / n_pieces]), piece(item % n_pieces) {}
+};
+
+// Items are taken from a shared counter.
 void run_attention_tiles(const OpRun& r, std::atomic<uint32_t>& next) {
   const HeadPieces pieces = head_pieces(r.op);
   const size_t n_pieces = pieces.n_pieces * r.op.dim[1];
   const size_t n_items = r.run.n_tiles * n_pieces;
   for (size_t item = next.fetch_add(1); item < n_items; item = next.fetch_add(1)) {
-    const QueryTile& tile = r.run.plan->tiles[r.run.n_tiles - 1 - item / n_pieces];
-    r.kernels().attention(attention_args(r, pieces, tile, item % n_pieces));
+    const TileItem own(r, n_pieces, item);
+    AttentionArgs a = attention_args(r, pieces, own.tile, own.piece);
+    if (item + r.lane.n_lanes < n_items) {
+      const TileItem after(r, n_pieces, item + r.lane.n_lanes);
+      const size_t first_key = sight_of(r.op, after.tile).first_key(after.tile.position);
+      expect(&a, attention_args(r, pieces, after.tile, after.piece), first_key);
+    }
+    r.kernels().attention(a);
   }
 }
+
+// A chunk of the keys that one token sees; those it does not see are nothing to do.
+struct ChunkItem {
+  size_t chunk;
+  size_t piece;
+  size_t tile_index;
+  const QueryTile& tile;
+  Slice seen;
+  ChunkItem(const OpRun& r, size_t n_pieces, size_t most_chunks, size_t item)
+      : chunk(item % most_chunks),
+        piece(item / most_chunks % n_pieces),
+        tile_index(item / most_chunks / n_pieces),
+        tile(r.run.plan->tiles[tile_index]),
+        seen(chunks_seen(r.op, tile)) {}
+  bool is_seen() const { return chunk >= seen.begin && chunk < seen.end; }
+  size_t first_key(const OpRun& r) const {
+    const size_t first = sight_of(r.op, tile).first_key(tile.position);
+    const size_t of_chunk = chunk * EMEL_ATTENTION_CHUNK;
+    return first < of_chunk ? of_chunk : first;
+  }
+};
 
 // The same numbers with the chunks of one query on several lanes: partials first, joined after all are there.
 void run_attention_split(const OpRun& r, std::atomic<uint32_t>& next) {
@@ -92,14 +135,15 @@ void run_attention_split(const OpRun& r, std::atomic<uint32_t>& next) {
   }
   const size_t n_items = r.run.n_tiles * n_pieces * most_chunks;
   for (size_t item = next.fetch_add(1); item < n_items; item = next.fetch_add(1)) {
-    const size_t chunk = item % most_chunks;
-    const size_t tile_index = item / most_chunks / n_pieces;
-    const QueryTile& tile = r.run.plan->tiles[tile_index];
-    const Slice seen = chunks_seen(r.op, tile);
-    if (chunk < seen.begin || chunk >= seen.end) continue;
-    const AttentionArgs a = attention_args(r, pieces, tile, item / most_chunks % n_pieces);
-    float* to = partials + ((tile_index * n_heads + a.head) * max_chunks + chunk) * record;
-    r.kernels().attention_chunk(a, chunk, to, max_chunks * record);
+    const ChunkItem own(r, n_pieces, most_chunks, item);
+    if (!own.is_seen()) continue;
+    AttentionArgs a = attention_args(r, pieces, own.tile, own.piece);
+    if (item + r.lane.n_lanes < n_items) {
+      const ChunkItem after(r, n_pieces, most_chunks, item + r.lane.n_lanes);
+      if (after.is_seen()) expect(&a, attention_args(r, pieces, after.tile, after.piece), after.first_key(r));
+    }
+    float* to = partials + ((own.tile_index * n_heads + a.head) * max_chunks + own.chunk) * record;
+    r.kernels().attention_chunk(a, own.chunk, to, max_chunks * record);
   }
   r.run.pool->barrier();
   const float* sinks = r.optional_vector(0);
