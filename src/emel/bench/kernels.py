@@ -78,7 +78,12 @@ def run(arguments: argparse.Namespace) -> int:
     check_plot(arguments.plot)
     route = open_route()
     report = FigureReport(
-        "kernels", route.name, arguments.warmup, arguments.runs, _columns(), NOTES[arguments.activations]
+        "kernels",
+        route.name,
+        arguments.warmup,
+        arguments.runs,
+        _columns(arguments.activations),
+        NOTES[arguments.activations],
     )
     progress = Progress()
     memory = Memory(ROOF_FACTOR * arguments.megabytes << 20, is_huge=True)
@@ -98,10 +103,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _columns() -> dict[str, Column]:
+def _columns(activations: str) -> dict[str, Column]:
     from emel.bench.figures import Column
 
-    return {
+    columns = {
         "gigabytes": Column("GB/s", "{:.1f}"),
         "roof": Column("roof", "{:.1f}"),
         "share_of_read": Column("of the read roof", "{:.0%}"),
@@ -109,6 +114,9 @@ def _columns() -> dict[str, Column]:
         "share_of_int8": Column("of int8", "{:.0%}"),
         "share_of_fma": Column("of float32", "{:.0%}"),
     }
+    if activations == "int8":
+        del columns["share_of_two_plane"]
+    return columns
 
 
 def _measure_format(

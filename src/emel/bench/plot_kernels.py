@@ -46,7 +46,7 @@ def _panels(figures: list[Figure]) -> dict[str, list[Figure]]:
 
 def _share(figure: Figure) -> str:
     """The share of the roof that holds the figure back."""
-    for name in ("share_of_read", "share_of_two_plane", "share_of_fma"):
+    for name in ("share_of_read", "share_of_two_plane", "share_of_int8", "share_of_fma"):
         share = figure.extras.get(name)
         if share is not None:
             return f"{share:.0%}"

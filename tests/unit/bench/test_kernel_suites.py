@@ -119,6 +119,18 @@ def test_kernels_table_names_the_two_plane_roof(capsys: pytest.CaptureFixture[st
     assert printed.endswith("the roof of float32 multiply-adds.\n")
 
 
+def test_kernels_with_one_plane_hold_it_to_the_whole_roof(capsys: pytest.CaptureFixture[str]) -> None:
+    options = [*SMALL, "--activations", "int8", "--format", "q4_0", "--tokens", "1,2"]
+    assert main(options) == 0
+    printed = capsys.readouterr().out
+    assert "of the read roof  of int8" in printed
+    assert "an activation has one int8 plane" in printed
+    one, two = report_of(capsys, *options)["results"]
+    assert "share_of_two_plane" not in two
+    assert one["share_of_read"] is not None
+    assert (two["share_of_int8"] is not None) == (BEST != "scalar")
+
+
 def test_kernels_plot_is_written(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the bench extra is not installed")
     path = tmp_path / "kernels.png"
