@@ -131,7 +131,7 @@ def test_idle_lanes_cost_nothing() -> None:
     with plan, LanePool(8) as pool:
         plan.write(x, np.ones(64))
         plan.run(pool)
-        time.sleep(0.05)  # they spin for 0.3 ms each, on perhaps one CPU
+        time.sleep(0.05)  # they spin for 1 ms each, on perhaps one CPU
         before = time.process_time()
         time.sleep(0.5)
         assert time.process_time() - before < 0.05

@@ -15,9 +15,10 @@
 
 namespace {
 
-// A worker that finds no new run within this time sleeps: long enough to bridge the Python side of a decode step,
-// short enough that an idle model costs nothing.
-constexpr int64_t kSpinNanoseconds = 300 * 1000;
+// A worker that finds no new run within this time sleeps: long enough to bridge the Python side of a decode step of
+// sixteen sequences (half a millisecond, its memory gone from the caches each time), short enough that an idle model
+// costs nothing.
+constexpr int64_t kSpinNanoseconds = 1000 * 1000;
 // Spins before a waiting lane offers its CPU to one that may have none; where lanes outnumber CPUs, one surely has none.
 constexpr int kSpins = 4096;
 constexpr int kSpinsWhenCrowded = 16;
