@@ -58,12 +58,10 @@ EMEL_INLINE void score_token_rows(const Tile& tile, size_t n_rows, const FloatBl
   constexpr int B = score_blocks(R);
   size_t b = 0;
   for (; b + B <= n_blocks; b += B) {
-    score_rows<Block, R, B, true>(tile.queries, tile.padded, blocks + b, head_dim, scale,
-                                     scores + b * EMEL_KV_BLOCK);
+    score_rows<Block, R, B, true>(tile.queries, tile.padded, blocks + b, head_dim, scale, scores + b * EMEL_KV_BLOCK);
   }
   for (; b < n_blocks; ++b) {
-    score_rows<Block, R, 1, true>(tile.queries, tile.padded, blocks + b, head_dim, scale,
-                                     scores + b * EMEL_KV_BLOCK);
+    score_rows<Block, R, 1, true>(tile.queries, tile.padded, blocks + b, head_dim, scale, scores + b * EMEL_KV_BLOCK);
   }
 }
 
