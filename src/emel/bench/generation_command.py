@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from emel.bench.options import (
     add_activations,
     add_measurement,
+    add_model,
     add_output,
     add_threads,
     check_plot,
     count,
     counts,
+    model_path,
     require,
 )
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("-m", "--model", metavar="MODEL", help="a .gguf file or a known name")
+    add_model(parser)
     add_threads(parser)
     group = parser.add_argument_group("workloads")
     group.add_argument(
@@ -55,12 +57,11 @@ def run(arguments: argparse.Namespace) -> int:
     from emel.bench.progress import Progress
     from emel.bench.report import Report, render_text, to_json
     from emel.bench.workload import plan_workloads
-    from emel.engine.models import DEFAULT_MODEL, resolve_model
 
     if arguments.compare:
         require("llama_cpp", "llama-cpp-python", "--compare")
     check_plot(arguments.plot)
-    model = resolve_model(arguments.model or DEFAULT_MODEL)
+    model = model_path(arguments)
     plan = Plan(
         model=model,
         workloads=plan_workloads(

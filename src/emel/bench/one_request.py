@@ -10,7 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from emel.bench.options import add_measurement, add_output, count
+from emel.bench.options import add_measurement, add_model, add_output, count, model_path
 from emel.errors import EmelError
 from emel.lazy_dataclasses import dataclass
 
@@ -36,7 +36,7 @@ class Cost:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("-m", "--model", metavar="MODEL", help="a .gguf file or a known name")
+    add_model(parser)
     parser.add_argument("-t", "--threads", type=count(1), default=1, metavar="N", help="threads (1)")
     parser.add_argument("--decode", type=count(2), default=64, metavar="N", help="tokens of an answer (64)")
     add_measurement(parser, "pair")
@@ -48,11 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
     import emel
     from emel.bench.machine import describe_machine
     from emel.bench.statistics import summarize
-    from emel.engine.models import DEFAULT_MODEL, resolve_model
 
-    model_path = resolve_model(arguments.model or DEFAULT_MODEL)
+    path = model_path(arguments)
     n_ctx = N_PROMPT + arguments.decode + 8
-    with emel.load(model_path, n_ctx=n_ctx, n_threads=arguments.threads) as model:
+    with emel.load(path, n_ctx=n_ctx, n_threads=arguments.threads) as model:
         pairs = measure_pairs(model, arguments.decode, arguments.warmup + arguments.runs)[arguments.warmup :]
     wall = summarize([request.wall / loop.wall for loop, request in pairs]).median
     cpu = summarize([request.cpu / loop.cpu for loop, request in pairs]).median
@@ -64,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     sys.stdout.write(
         f"machine  {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}\n"
-        f"model    {model_path.name}, {arguments.threads} threads, answers of {arguments.decode} tokens\n"
+        f"model    {path.name}, {arguments.threads} threads, answers of {arguments.decode} tokens\n"
         f"runs     {arguments.runs} pairs in turns after {arguments.warmup} to warm up; the least, of a token\n\n"
         f"bare loop of plan runs   {_shown([loop for loop, _ in pairs])}\n"
         f"one request              {_shown([request for _, request in pairs])}\n"

@@ -15,6 +15,18 @@ if TYPE_CHECKING:
 INSTALL_HINT = "install it with: pip install 'emel[bench]' (llama-cpp-python is compiled, which takes some minutes)"
 
 
+def add_model(parser: argparse.ArgumentParser | argparse._ArgumentGroup, purpose: str = "") -> None:
+    """Adds --model; `model_path` reads it."""
+    parser.add_argument("-m", "--model", metavar="MODEL", help=f"{purpose}a .gguf file or a known name")
+
+
+def model_path(arguments: argparse.Namespace) -> Path:
+    """The file that --model names (the default model without it), fetched when it has to be. Errors: EmelError."""
+    from emel.engine.models import DEFAULT_MODEL, resolve_model
+
+    return resolve_model(arguments.model or DEFAULT_MODEL)
+
+
 def add_threads(parser: argparse.ArgumentParser) -> None:
     """Adds --threads: None, or a tuple of counts."""
     parser.add_argument(

@@ -10,7 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from emel.bench.options import add_measurement, add_output, counts, multiple_of_256, require
+from emel.bench.options import add_measurement, add_model, add_output, counts, model_path, multiple_of_256, require
 from emel.errors import EmelError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     group = add_measurement(parser, "product")
     group.add_argument("--compare", action="store_true", help="also EMEL and llama.cpp end to end (needs emel[bench])")
-    group.add_argument("-m", "--model", metavar="MODEL", help="for --compare: a .gguf file or a known name")
+    add_model(group, "for --compare: ")
     add_output(parser, has_plot=False)
 
 
@@ -142,9 +142,8 @@ def _compare(arguments: argparse.Namespace, threads: Sequence[int], progress: Pr
     from emel.bench.machine import describe_machine
     from emel.bench.report import Report
     from emel.bench.workload import plan_workloads
-    from emel.engine.models import DEFAULT_MODEL, resolve_model
 
-    model = resolve_model(arguments.model or DEFAULT_MODEL)
+    model = model_path(arguments)
     workloads = plan_workloads((END_TO_END_PREFILL,), END_TO_END_DECODE, (0,), (), cold_start=False)
     plan = Plan(model, workloads, threads, arguments.runs, arguments.warmup, compare=True)
     report = Report(describe_machine(), model.name, model.stat().st_size, arguments.warmup, arguments.runs)

@@ -10,7 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from emel.bench.options import add_measurement, add_output, count
+from emel.bench.options import add_measurement, add_model, add_output, count, model_path
 from emel.errors import EmelError
 from emel.lazy_dataclasses import dataclass
 
@@ -36,7 +36,7 @@ class PrefixRun:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("-m", "--model", metavar="MODEL", help="a .gguf file or a known name")
+    add_model(parser)
     parser.add_argument("-t", "--threads", type=count(1), metavar="N", help="threads (default: all CPUs)")
     parser.add_argument("--prefix", type=count(16), default=2000, metavar="N", help="tokens they share (2000)")
     add_measurement(parser, "pair")
@@ -48,11 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
     import emel
     from emel.bench.machine import describe_machine, n_cpus
     from emel.bench.statistics import summarize
-    from emel.engine.models import DEFAULT_MODEL, resolve_model
 
-    model_path = resolve_model(arguments.model or DEFAULT_MODEL)
+    path = model_path(arguments)
     n_threads = arguments.threads or n_cpus()
-    with emel.load(model_path, n_ctx=arguments.prefix + N_TAIL + 8, n_threads=n_threads) as model:
+    with emel.load(path, n_ctx=arguments.prefix + N_TAIL + 8, n_threads=n_threads) as model:
         runs = [measure_pair(model, arguments.prefix, seed) for seed in range(arguments.warmup + arguments.runs)]
     runs = runs[arguments.warmup :]
     cold, warm = summarize([each.cold for each in runs]).median, summarize([each.warm for each in runs]).median
@@ -64,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     sys.stdout.write(
         f"machine  {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}\n"
-        f"model    {model_path.name}, {n_threads} threads\n"
+        f"model    {path.name}, {n_threads} threads\n"
         f"runs     median of {arguments.runs} after {arguments.warmup} to warm up\n\n"
         f"first request    {1e3 * cold:9.1f} ms to the first token of {arguments.prefix + N_TAIL}\n"
         f"second request   {1e3 * warm:9.1f} ms, {runs[0].n_found} tokens found: {warm / cold:.1%} of the first "

@@ -10,7 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from emel.bench.options import add_measurement, add_output, count
+from emel.bench.options import add_measurement, add_model, add_output, count, model_path
 from emel.errors import EmelError
 from emel.lazy_dataclasses import dataclass
 
@@ -39,7 +39,7 @@ class SpeculationRun:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("-m", "--model", metavar="MODEL", help="a .gguf file or a known name")
+    add_model(parser)
     parser.add_argument("-t", "--threads", type=count(1), metavar="N", help="threads (default: all CPUs)")
     parser.add_argument("--tokens", type=count(2), default=192, metavar="N", help="tokens of an answer, at most (192)")
     add_measurement(parser, "pair")
@@ -51,11 +51,10 @@ def run(arguments: argparse.Namespace) -> int:
     import emel
     from emel.bench.machine import describe_machine, n_cpus
     from emel.bench.speculation_workloads import WORKLOADS
-    from emel.engine.models import DEFAULT_MODEL, resolve_model
 
-    model_path = resolve_model(arguments.model or DEFAULT_MODEL)
+    path = model_path(arguments)
     n_threads = arguments.threads or n_cpus()
-    with emel.load(model_path, n_threads=n_threads) as model:
+    with emel.load(path, n_threads=n_threads) as model:
         results = {
             workload: [
                 measure_pair(model, workload, arguments.tokens) for _ in range(arguments.warmup + arguments.runs)
@@ -67,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         report = {
             "suite": "speculation",
             "machine": machine,
-            "model": model_path.name,
+            "model": path.name,
             "threads": n_threads,
             "tokens": arguments.tokens,
             "results": [_to_json(workload, runs) for workload, runs in results.items()],
@@ -76,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     sys.stdout.write(
         f"machine  {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}\n"
-        f"model    {model_path.name}, {n_threads} threads, answers of at most {arguments.tokens} tokens\n"
+        f"model    {path.name}, {n_threads} threads, answers of at most {arguments.tokens} tokens\n"
         f"runs     median of {arguments.runs} pairs after {arguments.warmup} to warm up\n\n"
         f"{'text':<16} {'without':>14} {'with':>14} {'ratio':>7} {'guessed':>9} {'right':>7}  bar\n"
         + "".join(_line(workload, runs) for workload, runs in results.items())

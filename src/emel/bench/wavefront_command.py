@@ -6,7 +6,16 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from emel.bench.options import add_activations, add_measurement, add_output, count, counts, require
+from emel.bench.options import (
+    add_activations,
+    add_measurement,
+    add_model,
+    add_output,
+    count,
+    counts,
+    model_path,
+    require,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -14,7 +23,7 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("-m", "--model", metavar="MODEL", help="a .gguf file or a known name")
+    add_model(parser)
     parser.add_argument("-t", "--threads", type=count(1), metavar="N", help="threads (default: all CPUs)")
     group = parser.add_argument_group("workloads")
     group.add_argument(
@@ -39,12 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
     from emel.bench.machine import describe_machine, n_cpus
     from emel.bench.progress import Progress
     from emel.bench.wavefront import WavePlan, render_waves, run_waves, waves_to_json
-    from emel.engine.models import DEFAULT_MODEL, resolve_model
 
     if arguments.compare:
         require("llama_cpp", "llama-cpp-python", "--compare")
     plan = WavePlan(
-        model=resolve_model(arguments.model or DEFAULT_MODEL),
+        model=model_path(arguments),
         n_threads=arguments.threads or n_cpus(),
         sequences=arguments.sequences,
         n_prompt=arguments.prompt,

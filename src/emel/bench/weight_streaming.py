@@ -10,7 +10,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from emel.bench.options import add_output, count, require
+from emel.bench.options import add_model, add_output, count, model_path, require
 from emel.errors import EmelError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _MEASURED_SECONDS = 0.5  # of reading each way
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("-m", "--model", metavar="MODEL", help="a .gguf file or a known name")
+    add_model(parser)
     parser.add_argument("-t", "--threads", type=count(1), metavar="N", help="threads (default: as emel chooses)")
     parser.add_argument("--cap", metavar="AMOUNT", help="memory of each process (default: the file's size / 1.3)")
     parser.add_argument("--tokens", type=count(1), default=N_DECODE, metavar="N", help=f"tokens written ({N_DECODE})")
@@ -43,14 +43,13 @@ def run(arguments: argparse.Namespace) -> int:
     from emel.bench.streaming_bars import bars_table, measure_bars
     from emel.bench.streaming_lanes import OVERHEAD_BYTES, Conditions, measure
     from emel.engine.budget import parse_memory
-    from emel.engine.models import DEFAULT_MODEL, resolve_model
     from emel.gguf import open_gguf
     from emel.io.speed import measure_model
     from emel.kernel.threads import choose_threads
 
     if arguments.compare:
         require("llama_cpp", "llama-cpp-python", "--compare")
-    model = resolve_model(arguments.model or DEFAULT_MODEL)
+    model = model_path(arguments)
     with open_gguf(model) as file:
         parts, size = tuple(file.parts), file.n_bytes
     cap = parse_memory(arguments.cap) if arguments.cap else int(size / 1.3)
