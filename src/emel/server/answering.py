@@ -44,12 +44,21 @@ class Wording(Protocol):
 
 
 async def respond(
-    request: Request, served: ServedModel, jobs: Sequence[Job], wording: Wording, *, is_streamed: bool
+    request: Request,
+    served: ServedModel,
+    jobs: Sequence[Job],
+    wording: Wording,
+    *,
+    is_streamed: bool,
+    ping_seconds: float | None = None,
 ) -> Response | EventStream:
-    """Has the answers of a request made and told. ApiError before anything is sent, ClientGone."""
+    """Has the answers of a request made and told. ApiError before anything is sent, ClientGone.
+
+    ping_seconds: silence of a stream after which a comment comes (None: as the server has it).
+    """
     choices = begin(request, served, jobs)
     if is_streamed:
-        ping_seconds = request.app.state.settings.ping_seconds
+        ping_seconds = ping_seconds or request.app.state.settings.ping_seconds
         return EventStream(_events(wording, choices), ping_seconds, choices.cancel)
     return JSONResponse(wording.whole(await whole(request, choices)))
 

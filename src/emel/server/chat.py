@@ -61,7 +61,14 @@ async def create_chat_completion(request: Request) -> Response | EventStream:
     served = await ready_model(request, shape.model)
     chat = await in_thread(request, prepare, served, shape)
     wording = _Wording(served, shape, chat)
-    return await respond(request, served, [chat.job(shape.n or 1)], wording, is_streamed=bool(shape.stream))
+    return await respond(
+        request,
+        served,
+        [chat.job(shape.n or 1)],
+        wording,
+        is_streamed=bool(shape.stream),
+        ping_seconds=shape.ping_seconds,
+    )
 
 
 async def apply_template(request: Request) -> Response:

@@ -43,7 +43,9 @@ async def create_completion(request: Request) -> Response | EventStream:
     options = shape.sampling()
     jobs = [Job(ids, options, PlainParser, new_constraint, n) for ids in prompts]
     wording = _Wording(served, shape, prompts, echoes)
-    return await respond(request, served, jobs, wording, is_streamed=bool(shape.stream))
+    return await respond(
+        request, served, jobs, wording, is_streamed=bool(shape.stream), ping_seconds=shape.ping_seconds
+    )
 
 
 def _check(shape: CompletionRequest) -> None:

@@ -44,7 +44,14 @@ async def create_native_completion(request: Request) -> Response | EventStream:
     served = await ready_model(request, shape.model)
     prompt_ids, new_constraint = await in_thread(request, _prepare, served, shape)
     jobs = [Job(prompt_ids, shape.sampling(), PlainParser, new_constraint)]
-    return await respond(request, served, jobs, _Wording(served, shape, prompt_ids), is_streamed=bool(shape.stream))
+    return await respond(
+        request,
+        served,
+        jobs,
+        _Wording(served, shape, prompt_ids),
+        is_streamed=bool(shape.stream),
+        ping_seconds=shape.ping_seconds,
+    )
 
 
 def _prepare(served: ServedModel, shape: NativeRequest) -> tuple[list[int], Callable[[], Constraint] | None]:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from emel.server.errors import invalid
 from emel.server.sampling import SamplingShape, Shape
 
+MOST_PING_SECONDS = 1_000_000
 _OWN_VARIABLES = frozenset({"add_generation_prompt", "continue_final_message", "messages", "now", "template", "tools"})
 
 
@@ -40,6 +41,9 @@ class ConstrainedShape(SamplingShape):
     regex: str | None = Field(None, validation_alias="regex", description="a regular expression for the whole answer")
     choice: list[str] | None = Field(None, min_length=1, description="one of these texts")
     structured_outputs: dict[str, Any] | None = Field(None, description="vLLM's: json, regex, choice or grammar")
+    sse_ping_interval: int | None = Field(
+        None, ge=-1, le=MOST_PING_SECONDS, description="seconds of silence of a stream before a comment; -1: none comes"
+    )
     return_progress: bool | None = Field(None, description="a stream tells how far the prompt is until it was read")
     transcript: bool | None = Field(None, description="adds a transcript that `emel verify` can replay")
 
@@ -55,6 +59,11 @@ class ConstrainedShape(SamplingShape):
             self.structured_outputs,
         )
         return any(each is not None for each in fields)
+
+    @property
+    def ping_seconds(self) -> float | None:
+        """Silence of a stream before a comment; None: as the server has it."""
+        return MOST_PING_SECONDS if self.sse_ping_interval in (-1, 0) else self.sse_ping_interval
 
     @property
     def wants_usage(self) -> bool:

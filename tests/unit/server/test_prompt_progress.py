@@ -1,4 +1,4 @@
-"""Progress of a prompt in a stream: told until the answer begins, and only where it was asked for."""
+"""What a stream tells before its answer begins: progress of the prompt and comments, as they are asked for."""
 
 from __future__ import annotations
 
@@ -62,3 +62,15 @@ def test_a_failure_before_the_answer_ends_it(serve: Callable[..., TestClient]) -
     body = {**BODIES["/completion"], "stream": True, "return_progress": True}
     *_, last = client.post("/completion", json=body).text.strip().split("\n\n")
     assert json.loads(last.removeprefix("data: "))["error"]["type"] == "timeout_error"
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_comments_come_as_often_as_they_are_asked_for(serve: Callable[..., TestClient], path: str) -> None:
+    client = serve(FakeModel(), request_timeout=1.5, ping_seconds=0.2)
+
+    def n_comments(**fields: Any) -> int:
+        return client.post(path, json={**BODIES[path], "stream": True, **fields}).text.count(": ping")
+
+    assert n_comments() > 2
+    assert n_comments(sse_ping_interval=1) == 1
+    assert n_comments(sse_ping_interval=-1) == 0
