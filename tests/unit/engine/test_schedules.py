@@ -160,13 +160,14 @@ def check_schedule(
         for heard in everyone:
             (completion,) = heard.ends
             expected = solo.generate_ids(heard.ids, **heard.options, cache_prompt=False, speculate=False)
-            assert tuple(heard.tokens) == completion.token_ids
             if completion.finish_reason == "cancelled":
                 n = len(completion.token_ids)
+                assert tuple(heard.tokens) == completion.token_ids[: len(heard.tokens)]  # half a character is not told
                 assert completion.token_ids == expected.token_ids[:n]
                 assert (completion.digests or ())[:n] == (expected.digests or ())[:n]
             else:
                 assert outcome(completion) == outcome(expected)
+                assert tuple(heard.tokens) == completion.token_ids
         assert n_open(model) == 0
         memory, counters = model.engine.wave.context.memory, model.wave.counters
         assert model.engine.between_steps(memory.free_blocks) == memory.n_blocks
