@@ -69,11 +69,13 @@ class Server:
         assert found is not None, name
         return float(found[1])
 
-    def metrics(self, name: str, label: str) -> dict[str, float]:
-        """All values of a metric by one of its labels, summed over the others."""
+    def metrics(self, name: str, label: str, path: str = "") -> dict[str, float]:
+        """All values of a metric by one of its labels, summed over the others; of one path where it is given."""
         found: dict[str, float] = {}
         text = httpx.get(f"{self.url}/metrics").text
         for labels, value in re.findall(rf"^{name}{{([^}}]*)}} (\S+)$", text, re.MULTILINE):
+            if path and f'path="{path}"' not in labels:
+                continue
             match = re.search(rf'{label}="([^"]*)"', labels)
             assert match is not None
             found[match[1]] = found.get(match[1], 0) + float(value)
@@ -257,7 +259,7 @@ def test_many_clients_get_the_answers_they_get_alone(server: Server) -> None:
     report = Report(
         failures=seen.failures,
         failed=server.metrics("emel_failures_total", "kind"),
-        statuses=server.metrics("emel_http_responses_total", "status"),
+        statuses=server.metrics("emel_http_responses_total", "status", PATH),
         ends=server.metrics("emel_requests_finished_total", "reason"),
         n_lanes_leaked=round(server.metric("emel_requests_running") + server.metric("emel_requests_waiting")),
         n_blocks_leaked=round(server.metric("emel_kv_blocks_in_use")),
