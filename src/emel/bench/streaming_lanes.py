@@ -20,6 +20,9 @@ N_CTX = 512
 OVERHEAD_BYTES = 64 << 20
 """Of the interpreter and its libraries, which a limit counts too."""
 
+_N_SAMPLES = 64  # of a file, far apart
+_MOST_CACHED = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:
@@ -71,6 +74,11 @@ def measure(name: str, engine: str, conditions: Conditions, memory: int | None) 
     n_decode = conditions.n_decode
     for part in conditions.parts:
         drop_from_cache(part.path)
+        if cached_share(part.path) > _MOST_CACHED:
+            return Figures(
+                name, failure=f"{part.path} stays in the page cache, outside of the limit: something maps it"
+            )
+        drop_from_cache(part.path)  # what the look itself had read ahead
     command = lane_command(engine, conditions.model, conditions.n_threads, N_CTX)
     if engine == LLAMA_CPP:
         command.append("mapped")
@@ -112,6 +120,26 @@ def disk_bytes(pid: int) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("read_bytes:")), 0)
+
+
+def cached_share(path: str) -> float:
+    """The share of a file that is in the page cache, by samples; 0 where the system does not say (preadv2(2))."""
+    flag = getattr(os, "RWF_NOWAIT", None)
+    if flag is None:
+        return 0.0
+    descriptor, n_found = os.open(path, os.O_RDONLY), 0
+    try:
+        n_bytes = os.fstat(descriptor).st_size
+        for sample in range(_N_SAMPLES):
+            try:
+                n_found += os.preadv(descriptor, [bytearray(1)], sample * n_bytes // _N_SAMPLES, flag)
+            except BlockingIOError:
+                continue
+            except OSError:
+                return 0.0
+    finally:
+        os.close(descriptor)
+    return n_found / _N_SAMPLES
 
 
 def drop_from_cache(path: str) -> None:
