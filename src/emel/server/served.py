@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from emel.server.errors import ApiError
@@ -87,16 +87,21 @@ class ServedModels:
         if refusal is not None:
             raise refusal
 
-    async def unload(self, served: ServedModel) -> None:
-        """Gives a model's memory back; requests that run fail."""
+    async def unload(self, served: ServedModel, idle_seconds: float | None = None) -> None:
+        """Gives a model's memory back; requests that run fail.
+
+        idle_seconds: only if, once that can be done, nobody has asked for it so long.
+        """
         loading = self._loading.get(served.name)
         if loading is not None:
             await asyncio.wait({loading})
-        if self.memory is None:
-            await served.unload()
-            return
-        async with self.memory.lock:
-            await self.memory.unload(served)
+        async with self.memory.lock if self.memory is not None else contextlib.nullcontext():
+            if idle_seconds is not None and not served.is_idle_for(idle_seconds):
+                return
+            if self.memory is None:
+                await served.unload()
+            else:
+                await self.memory.unload(served)
 
     def start(self) -> None:
         """Begins to load all of them; within a budget those that find room beside the ones before them."""
@@ -106,8 +111,8 @@ class ServedModels:
     async def unload_idle(self, seconds: float) -> None:
         """Unloads those that nobody has asked for so long."""
         for each in self:
-            if each.is_idle and time.monotonic() - each.last_used > seconds:
-                await self.unload(each)
+            if each.is_idle_for(seconds):
+                await self.unload(each, idle_seconds=seconds)
 
     async def close(self) -> None:
         """Unloads all."""

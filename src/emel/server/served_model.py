@@ -82,6 +82,10 @@ class ServedModel:
         """Whether it is loaded and no request has it."""
         return self._model is not None and not self._n_held
 
+    def is_idle_for(self, seconds: float) -> bool:
+        """Whether it is idle, and nobody has asked for it so long."""
+        return self.is_idle and time.monotonic() - self.last_used > seconds
+
     def hold(self) -> None:
         """A request has it, until `release`."""
         self._n_held += 1

@@ -48,9 +48,9 @@ class SharedMemory:
         ApiError 503 when the others that are in use leave too little; ModelLoadError when all of it would not do.
         """
         wanted = await self._needed(served, self.n_bytes)
-        idle = sorted((each for each in others if each.is_idle), key=_last_used) if may_unload else []
-        while wanted > self.n_free and idle:
-            await self.unload(idle.pop(0))
+        others = list(others) if may_unload else []
+        while wanted > self.n_free and (idle := [each for each in others if each.is_idle]):
+            await self.unload(min(idle, key=_last_used))  # meanwhile a request may take another
         n_bytes = wanted if wanted <= self.n_free else await self._within_rest(served, wanted, may_unload=may_unload)
         self._granted[served.name] = n_bytes
         return Grant(n_bytes, self.n_bytes)

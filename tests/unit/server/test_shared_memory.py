@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import time
@@ -160,6 +161,68 @@ def test_metrics_tell_who_has_what(fleet: Callable[..., Fleet]) -> None:
     assert "emel_memory_budget_bytes 100.0" in text
     assert 'emel_memory_granted_bytes{model_name="a"} 70.0' in text
     assert 'emel_memory_granted_bytes{model_name="b"} 0.0' in text
+
+
+def test_who_is_asked_for_while_another_makes_room_is_not_unloaded(fleet: Callable[..., Fleet]) -> None:
+    found = fleet(100, a=(40, 10), b=(40, 10), c=(90, 10))
+    with closing_takes_long(found, "a") as go_on:
+        loading = threading.Thread(target=found.ask, args=("c",))
+        loading.start()
+        assert go_on.is_waited_for.wait(10)
+        with answering(found, "b"):
+            go_on.set()
+            loading.join()
+            assert found.states == {"a": "unloaded", "b": "ready", "c": "ready"}
+            assert not found.loaded["b"][0].is_closed
+    assert found.grants[-1] == ("c", 60, 100), "it streams"
+
+
+def test_who_is_asked_for_while_it_waits_to_be_unloaded_as_idle_is_not_unloaded(fleet: Callable[..., Fleet]) -> None:
+    found = fleet(100, a=(40, 10), b=(40, 10))
+    with closing_takes_long(found, "a") as go_on:
+        unloading = threading.Thread(target=lambda: found.client.post("/models/unload", json={"model": "a"}))
+        unloading.start()
+        assert go_on.is_waited_for.wait(10)
+        b = found.models.named("b")
+        assert found.client.portal is not None
+        idle = found.client.portal.start_task_soon(found.models.unload_idle, -1.0)
+        found.client.portal.call(asyncio.sleep, 0.05)  # it waits for the lock, which the other has
+        with answering(found, "b"):
+            go_on.set()
+            unloading.join()
+            idle.result(10)
+            assert b.is_loaded
+        found.client.portal.call(found.models.unload_idle, -1.0)
+        assert not b.is_loaded
+
+
+class Latch(threading.Event):
+    """An event that tells whether somebody waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_waited_for = threading.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.is_waited_for.set()
+        return super().wait(timeout)
+
+
+@contextlib.contextmanager
+def closing_takes_long(found: Fleet, name: str) -> Iterator[Latch]:
+    """A model is not closed before the latch is set."""
+    model, go_on = found.loaded[name][-1], Latch()
+    close = model.close
+
+    def close_late() -> None:
+        go_on.wait(10)
+        close()
+
+    model.close = close_late  # type: ignore[method-assign]
+    try:
+        yield go_on
+    finally:
+        go_on.set()
 
 
 @contextlib.contextmanager
