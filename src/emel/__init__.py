@@ -11,8 +11,8 @@ Names are imported when first used, so that `import emel` costs nothing.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # typing takes longer to import than the rest of what comes first
 if TYPE_CHECKING:
     from emel.engine.loading import load
     from emel.engine.model import Model

@@ -1,6 +1,6 @@
 """`python -m emel` is the `emel` command."""
 
-from emel.cli.main import main
+from emel.cli.entry import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-REAL = (sys.executable, "-m", "emel.cli.main")
+REAL = (sys.executable, "-m", "emel")
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_engine.py")))
 
 

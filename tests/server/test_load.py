@@ -90,7 +90,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     log = tmp_path / "log"
     arguments = ["serve", str(model), "--port", "0"]
     with log.open("wb") as out:
-        running = subprocess.Popen([sys.executable, "-m", "emel.cli.main", *arguments], stderr=out)
+        running = subprocess.Popen([sys.executable, "-m", "emel", *arguments], stderr=out)
     try:
         for _ in range(600):
             url = re.search(r"http://\S+", log.read_text(encoding="utf-8"))

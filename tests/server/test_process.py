@@ -28,7 +28,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-m", "emel.cli.main", "serve", *map(str, arguments)]
+    return [sys.executable, "-m", "emel", "serve", *map(str, arguments)]
 
 
 class Process:

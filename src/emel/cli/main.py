@@ -17,13 +17,14 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from emel.cli import terminal
+from emel.cli.entry import EXIT_INTERRUPTED
 from emel.cli.terminal import UsageError
 from emel.errors import EmelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
+EXIT_FAILED, EXIT_USAGE, EXIT_BROKEN_PIPE = 1, 2, 141
 
 # Each is a module of this package with `configure(parser)` and `run(arguments) -> exit code`.
 COMMANDS = {
@@ -201,7 +202,3 @@ def _report(error: Exception) -> None:
         terminal.say_error(f"{about}{error.strerror}")
     else:
         terminal.say_error(str(error) or type(error).__name__, getattr(error, "hint", None))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

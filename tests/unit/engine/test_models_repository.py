@@ -110,7 +110,7 @@ def emel(hub: Hub, home: Path, *words: str, **extra: str) -> subprocess.Complete
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "EMEL_OFFLINE"))}
     direct = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
     return subprocess.run(
-        [sys.executable, "-m", "emel.cli.main", *words],
+        [sys.executable, "-m", "emel", *words],
         capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
         env=kept | variables | direct | extra,
     )  # fmt: skip
