@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 def checked_adapters(lora: object) -> list[AdapterChoice]:
     """The adapters of a call's `lora`, in its order; RequestError for anything but paths and (path, scale)."""
+    if isinstance(lora, str | bytes | os.PathLike) or not isinstance(lora, Sequence):
+        raise RequestError(f"lora is {lora!r}: it must be a list of paths, or of (path, scale)")
     if not lora:
         return []
     from emel.model.adapters import AdapterChoice
 
-    if isinstance(lora, str | bytes | os.PathLike) or not isinstance(lora, Sequence):
-        raise RequestError(f"lora is {lora!r}: it must be a list of paths, or of (path, scale)")
     choices = []
     for each in lora:
         match each:

@@ -76,6 +76,17 @@ def checked_whole(value: object, name: str) -> int:
     raise RequestError(f"{name} is {shown(value)}: it must be a whole number")
 
 
+def checked_overrides(overrides: object) -> None:
+    """Values of metadata by their keys, or None; what the values may be is known where the file's are."""
+    if overrides is None:
+        return
+    if not isinstance(overrides, Mapping):
+        raise RequestError(f"overrides is {shown(overrides)}: it must be a mapping of keys to values")
+    for key in overrides:
+        if not isinstance(key, str):
+            raise RequestError(f"overrides has the key {shown(key)}: keys of metadata are texts")
+
+
 def checked_kv_type(name: object) -> TensorType:
     """The type of a KV cache's numbers by its name in any case; None is the default."""
     types = {each.name.lower(): each for each in KV_TYPES}

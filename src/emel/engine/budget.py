@@ -22,6 +22,7 @@ from emel.lazy_dataclasses import dataclass
 from emel.memory.sequences import blocks_for
 from emel.memory.storage import KvGeometry
 from emel.model.errors import ModelError
+from emel.text.errors import shown
 
 if TYPE_CHECKING:
     from emel.model.loader import ModelDescription
@@ -33,7 +34,7 @@ _UNITS = {"": 1, "b": 1} | {
     for power, letter in enumerate("kmgt", 1)
     for name, factor in ((letter, 1 << 10 * power), (f"{letter}b", 1000**power), (f"{letter}ib", 1 << 10 * power))
 }
-_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*|%)")
+_AMOUNT = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([a-z]*|%)")
 _HELP = "give bytes, an amount such as 2GiB or 500MB, or a share of the available memory such as 50%"
 _LEAST_CHUNK = 32
 _LEAST_CONTEXT = 256
@@ -52,7 +53,7 @@ def parse_memory(value: object) -> int:
         return n_bytes
     match = _AMOUNT.fullmatch(value.strip().lower())
     if match is None or (match[2] != "%" and match[2] not in _UNITS):
-        raise RequestError(f"memory is {value!r}", hint=_HELP)
+        raise RequestError(f"memory is {shown(value)}", hint=_HELP)
     amount = float(match[1])
     if match[2] == "%":
         if not 0 < amount <= 100:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emel.engine.arguments import checked_kv_type, checked_speculation, checked_whole
+from emel.engine.arguments import checked_kv_type, checked_overrides, checked_speculation, checked_whole
 from emel.errors import RequestError
 from emel.lazy_dataclasses import dataclass
 
@@ -51,6 +51,7 @@ class LoadOptions:
             raise RequestError(f"n_lanes is {self.n_lanes}: 1 to {MAX_LANES} requests can run at a time")
         if self.prefix_bytes is not None and checked_whole(self.prefix_bytes, "prefix_bytes") < 0:
             raise RequestError(f"prefix_bytes is {self.prefix_bytes}: it must be 0 (keep no prefixes) or more")
+        checked_overrides(self.overrides)
         checked_kv_type(self.kv_type)
         checked_speculation(self.speculation)
 

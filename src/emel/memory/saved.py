@@ -23,6 +23,7 @@ all, readable by its owner only: keys and values tell what was said.
 from __future__ import annotations
 
 import os
+import stat
 import struct
 import tempfile
 from array import array
@@ -101,6 +102,8 @@ def restore_sequence(cache: Cache, path: str | os.PathLike[str], origin: Origin)
     SavedSequenceError for a file that is not whole or of something else, CacheFullError when the cache has no room,
     OSError; the cache is as before then.
     """
+    if not stat.S_ISREG(Path(path).stat().st_mode):  # others may have nothing to read, forever
+        raise _refused(path, "it is no regular file")
     with Path(path).open("rb") as file:
         n_tokens = _check_header(cache, file, path, origin)
         if not cache.can_open() or n_tokens > min(cache.n_ctx, cache.free_blocks() * KV_BLOCK):

@@ -47,7 +47,9 @@ def test_a_share_is_of_what_is_available(monkeypatch: pytest.MonkeyPatch) -> Non
     assert parse_memory("12.5%") == 250
 
 
-@pytest.mark.parametrize("value", ["", "GiB", "2 apples", "-1", "50%%", "1e9", "0x10", "2 GiB x"])
+@pytest.mark.parametrize(
+    "value", ["", "GiB", "2 apples", "-1", "50%%", "1e9", "0x10", "2 GiB x", "9" * 400, "9" * 5000 + "%"]
+)
 def test_what_is_no_amount_is_refused(value: str) -> None:
     with pytest.raises(emel.RequestError, match=r"^memory is "):
         parse_memory(value)

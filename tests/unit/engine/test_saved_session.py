@@ -50,6 +50,14 @@ def test_saved_file_is_the_same_whatever_was_computed_before(model: emel.Model, 
     assert stat.S_IMODE((tmp_path / "cold").stat().st_mode) == 0o600
 
 
+def test_what_is_no_file_is_refused_and_nobody_waits_for_it(model: emel.Model, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, "/dev/zero"):
+        with pytest.raises(RequestError, match=r"^cannot restore .*: it is no regular file$"):
+            model.load_session(path)
+    assert len(model.generate_ids(IDS, max_tokens=2, ignore_eos=True).token_ids) == 2
+
+
 @pytest.mark.parametrize("n_tokens", [1, 16, N_CTX])
 def test_session_of_any_length_comes_back(model: emel.Model, tmp_path: Path, n_tokens: int) -> None:
     ids = (IDS * 2)[:n_tokens]
