@@ -12,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from emel.engine.budget import Grant
-from emel.errors import ModelLoadError
+from emel.errors import ModelLoadError, RequestError
 from emel.server.errors import ApiError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class SharedMemory:
         if may_unload:
             try:
                 return await self._needed(served, self.n_free)
-            except ModelLoadError:
+            except (ModelLoadError, RequestError):  # RequestError: its draft model alone takes more
                 pass
         held = ", ".join(f"{name!r} ({n_bytes})" for name, n_bytes in self._granted.items())
         raise ApiError(

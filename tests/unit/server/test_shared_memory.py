@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.testclient import TestClient
 
-from emel.errors import ModelLoadError
+from emel.errors import EmelError, ModelLoadError, RequestError
 from emel.server.app import create_app
 from emel.server.served import ServedModels
 from emel.server.settings import Settings
@@ -34,6 +34,7 @@ class Fleet:
         self.loaded: dict[str, list[FakeModel]] = {name: [] for name in needs}
         self.grants: list[tuple[str, int, int]] = []
         self.is_broken = False
+        self.too_few: type[EmelError] = ModelLoadError
         self._needs = needs
         memory = SharedMemory(n_bytes, {name: self._needed(name) for name in needs})
         self.models = ServedModels({name: self._load(name) for name in needs}, memory=memory)
@@ -50,7 +51,7 @@ class Fleet:
         def needed(grant: Grant) -> int:
             wanted, least = self._needs[name]
             if grant.n_bytes < least:
-                raise ModelLoadError(f"{grant.n_bytes} bytes are too few: {least} are the least")
+                raise self.too_few(f"{grant.n_bytes} bytes are too few: {least} are the least")
             return min(wanted, grant.n_bytes)
 
         return needed
@@ -112,8 +113,13 @@ def test_a_model_in_use_is_not_unloaded_and_the_other_streams(fleet: Callable[..
     assert found.grants[-1] == ("b", 30, 100), "what is left, with the context of the whole budget"
 
 
-def test_without_room_to_stream_the_request_is_told_what_to_do(fleet: Callable[..., Fleet]) -> None:
+@pytest.mark.parametrize("too_few", [ModelLoadError, RequestError])
+def test_without_room_to_stream_the_request_is_told_what_to_do(
+    fleet: Callable[..., Fleet], too_few: type[EmelError]
+) -> None:
+    """RequestError: what the draft model of one needs is more than is left."""
     found = fleet(100, a=(70, 10), b=(60, 40))
+    found.too_few = too_few
     with answering(found, "a"):
         for response in (found.ask("b"), found.client.post("/models/load", json={"model": "b"})):
             error = response.json()["error"]
