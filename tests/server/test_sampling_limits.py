@@ -94,6 +94,15 @@ def test_probabilities_of_what_may_not_come_are_finite(client: TestClient, rule:
     assert all(map(math.isfinite, values))
 
 
+@pytest.mark.parametrize("key", ["", "-1", "no token", "9" * 20, "9" * 5000])
+def test_a_bias_for_what_is_no_token_is_400(client: TestClient, key: str) -> None:
+    response = client.post(PATH, json={"prompt": "a", "logit_bias": {key: 1}})
+    assert response.status_code == 400
+    message = response.json()["error"]["message"]
+    assert message.startswith("logit_bias is ")
+    assert len(message) < 500
+
+
 @pytest.mark.parametrize("text", ["한국어🙂é", "🙂" * 5])
 def test_characters_of_several_tokens_come_whole(client: TestClient, text: str) -> None:
     events = events_of(client, choice=[text], max_tokens=60)

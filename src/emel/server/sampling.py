@@ -12,7 +12,7 @@ from emel.text.sampling import SamplingParams
 # Set by fields of their own, or by the engine.
 _ELSEWHERE = frozenset({"n", "max_tokens", "logprobs", "logit_bias", "dry_breaker_ids", "samplers"})
 # Keywords of Model.submit that are none of the sampler's, and those of it that have a shape of their own.
-_OTHERS = ("samplers", "stop", "max_tokens", "cache_prompt", "speculate", "priority")
+_OTHERS = ("samplers", "logit_bias", "stop", "max_tokens", "cache_prompt", "speculate", "priority")
 # llama.cpp and vLLM
 _OTHER_NAMES = {
     "repeat_penalty": "repetition_penalty",
@@ -72,16 +72,4 @@ class SamplingShape(_Sampling):  # type: ignore[misc]
             del given["max_tokens"]
         if given.get("seed") == -1:
             del given["seed"]
-        if self.logit_bias is not None:
-            given["logit_bias"] = _biases(self.logit_bias)
         return given
-
-
-_Pairs = list[tuple[int | str, float | bool]]
-
-
-def _biases(given: dict[str, float | bool] | _Pairs) -> _Pairs:
-    """OpenAI's mapping has ids as text; in llama.cpp's list text is a token's text."""
-    if isinstance(given, dict):
-        return [(int(key) if key.isdecimal() else key, bias) for key, bias in given.items()]
-    return given

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from emel.text.errors import shown
 from emel.text.sampling_fields import SamplingError
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from emel.text.tokenizer import Tokenizer
 
 _LONGEST_TAIL = 20  # tokens of a breaker after its first, as llama.cpp has it: the search for it stays short
+_MOST_DIGITS = 19  # of an id: those of 64 bits
 
 Breakers = tuple[tuple[int, ...], ...]
 _found: WeakKeyDictionary[Tokenizer, dict[str, Breakers]] = WeakKeyDictionary()
@@ -65,7 +67,8 @@ def find_breakers(tokenizer: Tokenizer, text: str) -> Breakers:
 
 
 def _number_in(key: Any) -> Any:
-    return int(key) if isinstance(key, str) and key.isascii() and key.isdigit() else key
+    is_id = isinstance(key, str) and key.isascii() and key.isdigit() and len(key) <= _MOST_DIGITS
+    return int(key) if is_id else key
 
 
 def _id_of(token: Any, tokenizer: Tokenizer) -> Any:
@@ -73,5 +76,6 @@ def _id_of(token: Any, tokenizer: Tokenizer) -> Any:
         return token
     ids = tokenizer.encode(token, add_special=False, parse_special=True)
     if len(ids) != 1:
-        raise SamplingError("logit_bias", token, f"token ids, and texts that are one token: this is {len(ids)} {ids}")
+        allowed = f"token ids, and texts that are one token: this is {len(ids)} {shown(ids)}"
+        raise SamplingError("logit_bias", token, allowed)
     return ids[0]

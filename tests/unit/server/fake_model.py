@@ -127,7 +127,8 @@ class FakeModel:
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
-    def embed(self, texts: Sequence[Sequence[int]]) -> Any:
+    def embed(self, texts: Sequence[Sequence[int]], pooling: str | None = None) -> Any:
+        assert pooling in (None, "mean", "cls", "last")
         return numpy.ones((len(texts), self.d_model), numpy.float32)
 
     def detokenize(self, ids: Sequence[int]) -> str:

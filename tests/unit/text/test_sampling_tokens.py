@@ -11,7 +11,7 @@ from emel.text.sampling_tokens import biases_by_id, find_breakers, with_breakers
 class Letters:
     """A tokenizer of a few tokens that spells greedily, the longest first."""
 
-    TOKENS = (b"a", b"b", b"ab", b"\n", b"a\nb", b"b\n", b"END", b"E", b"N", b"D", b"xEN", b"DE")
+    TOKENS = (b"a", b"b", b"ab", b"\n", b"a\nb", b"b\n", b"END", b"E", b"N", b"D", b"xEN", b"DE", b"9")
 
     def __init__(self) -> None:
         self.n_vocab = len(self.TOKENS)
@@ -68,6 +68,13 @@ def test_biases_by_text_are_those_of_its_only_token() -> None:
 
 def test_biases_of_a_dict_may_name_ids_by_digits_as_openai_does() -> None:
     assert biases_by_id({"3": -100}, letters()) == [(3, -100)]
+
+
+def test_more_digits_than_an_id_has_are_a_text() -> None:
+    assert biases_by_id({"9" * 19: 1}, letters()) == [(int("9" * 19), 1)]
+    with pytest.raises(SamplingError, match=r"\Alogit_bias is '999.*: this is ") as caught:
+        biases_by_id({"9" * 5000: 1}, letters())
+    assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize("biases", [{"ba": 1}, [["ba", 1]]])
