@@ -158,7 +158,6 @@ class Session:
         metadata = self.model.metadata
         self.key = WaveKey(
             model=str(metadata.get("general.name", "")),
-            backend="cpu",
             route=self.route.name,
             attention="causal",
             outputs="logits of the last token",

@@ -3,7 +3,7 @@
 1. validate: the counts of the batch fit the plan (the native library checks every id, position and block again).
 2. prepare, allocate unless reused: the arena.
 3. bind: the batch's native record points at everything the run needs.
-4. lifecycle gate: what is read is filled, what is written is empty; otherwise the kernel never runs.
+4. lifecycle gate: the results of the last run were released; otherwise the kernel never runs.
 5. kernel: one native call, no interpreter lock, no allocation; with streamed weights one for each unit of them.
 6. publish, extract, release: the caller's `extract` sees the results; they are released even if it fails.
 """
@@ -123,8 +123,8 @@ def bind(_context: ProcessorContext, event: Execute) -> None:
 
 
 def refuse_lifecycle(context: ProcessorContext, _event: Execute) -> None:
-    """Says which tensor is not in the state the run needs."""
-    context.error = GraphError(f"the run was not started: {context.lifecycle.why_not()}")
+    """Says that results are still there."""
+    context.error = GraphError("the run was not started: the results of the last one were not released")
 
 
 def run_kernel(context: ProcessorContext, event: Execute) -> None:

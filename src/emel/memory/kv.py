@@ -1,7 +1,7 @@
 """KvCache: keys and values of many sequences in blocks of 16 tokens, sized by the context cap.
 
     sequence = cache.open()                       # a row of the block table
-    if cache.can_reserve(sequence, n):
+    if cache.can_reserve_all([(sequence, n)]):
         first = cache.reserve(sequence, n)        # position of the first of n new tokens
     ...                                           # a plan run writes their keys and values
     cache.rollback(sequence, 2)                   # the last two are forgotten
@@ -13,7 +13,7 @@
 Bookkeeping alone: the bytes are written by plan runs, which read `binding`'s block table where it lies. Between two
 runs any operation is allowed, one thread at a time; during a run none but questions.
 
-(Over 400 lines because it is the one door to the package's parts: each method is a few lines over them.)
+(Over 250 lines because it is the one door to the package's parts: each method is a few lines over them.)
 """
 
 from __future__ import annotations
@@ -118,11 +118,6 @@ class KvCache:
         """A new, empty sequence: the lowest free row of the block table; CacheFullError when there is none."""
         return self._open(SequenceState())
 
-    def can_fork(self, parent: int) -> bool:
-        """Whether a row is free for a copy of the sequence; its blocks cost nothing before one of both writes."""
-        self._state(parent)
-        return self.can_open()
-
     def fork(self, parent: int) -> int:
         """A new sequence with the same tokens, sharing all blocks; CacheFullError when no row is free."""
         state = self._state(parent)
@@ -162,22 +157,6 @@ class KvCache:
     def free_blocks(self) -> int:
         """Blocks that can be had: free ones, and stored ones that no open sequence uses."""
         return self.prefixes.n_available
-
-    def blocks_given_back_by(self, sequence: int) -> int:
-        """How many more blocks could be had if the sequence were closed: those that no other one uses."""
-        return sum(self.prefixes.n_users(block) == 1 for block in self._state(sequence).blocks)
-
-    def room(self, sequence: int) -> int:
-        """How many more tokens fit into the sequence now: its context and the free blocks allow them."""
-        state = self._state(sequence)
-        held = len(state.blocks) * KV_BLOCK - state.n_tokens
-        tail = state.tail()
-        n_free = self.free_blocks() - (tail is not None and self.prefixes.n_users(tail) > 1)
-        return min(self.n_ctx - state.n_tokens, held + n_free * KV_BLOCK) if n_free >= 0 else 0
-
-    def can_reserve(self, sequence: int, n: int) -> bool:
-        """Whether `n` more tokens fit."""
-        return 0 <= n <= self.room(sequence)
 
     def reserve(self, sequence: int, n: int) -> int:
         """Makes room for `n` more tokens; returns the position of the first. All or nothing: CacheFullError."""

@@ -25,7 +25,6 @@ class WaveKey:
     """What requests must have in common to be computed in one batch."""
 
     model: str
-    backend: str
     route: str
     attention: str
     outputs: str
@@ -67,7 +66,6 @@ class WaveCounters:
 
     n_submitted: int = 0
     n_admitted: int = 0  # for the first time
-    n_readmitted: int = 0
     n_preempted: int = 0
     n_stopped: int = 0
     n_length: int = 0
@@ -226,8 +224,6 @@ def _give_lane(context: WaveContext, admitted: Iterable[Lane]) -> None:
             counters.n_admitted += 1
             counters.n_prompt_tokens += generator.n_prompt
             counters.n_cached_tokens += generator.n_cached
-        else:
-            counters.n_readmitted += 1
         lane.admitted(now)
         context.lanes.append(lane)
     context.lanes.sort(key=_row)

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import emel.memory
 from emel.memory.errors import CacheFullError
 from unit.memory.model_of_cache import CacheModel
-from unit.memory.written import make_cache
+from unit.memory.written import make_cache, room
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,7 +60,7 @@ class Sequences(RuleBasedStateMachine):
         self.model.open(ids, reuse=reuse)
         sequence = [*self.model.tokens][-1]
         rest = ids[len(self.model.tokens[sequence]) :]
-        assert self.cache.can_reserve(sequence, len(rest)) == can_open
+        assert self.cache.can_reserve_all([(sequence, len(rest))]) == can_open
         if can_open:
             self.model.extend_all({sequence: rest})
         else:
@@ -74,8 +74,6 @@ class Sequences(RuleBasedStateMachine):
         pairs = [(sequence, len(ids)) for sequence, ids in additions.items()]
         n_free, can_reserve = self.cache.free_blocks(), self.cache.can_reserve_all(pairs)
         n_needed = self.cache.blocks_needed(pairs)
-        if len(pairs) == 1:
-            assert can_reserve == self.cache.can_reserve(*pairs[0])
         if can_reserve:
             self.model.extend_all(additions)
             assert self.cache.free_blocks() == n_free - n_needed
@@ -111,7 +109,7 @@ class Sequences(RuleBasedStateMachine):
     @rule(data=st.data())
     def close(self, data: st.DataObject) -> None:
         sequence = data.draw(st.sampled_from(sorted(self.model.tokens)))
-        n_back = self.cache.blocks_given_back_by(sequence)
+        n_back = sum(self.cache.prefixes.n_users(block) == 1 for block in self.cache.blocks(sequence))
         n_free = self.cache.free_blocks()
         self.model.close(sequence)
         assert self.cache.free_blocks() == n_free + n_back
@@ -289,7 +287,7 @@ def test_cache_survives_an_interrupt_before_each_line_of_a_change(name: str) -> 
         model.check()
         model.check_chains()
         for sequence in [*model.tokens]:
-            model.extend_all({sequence: [3] * min(18, model.cache.room(sequence))})
+            model.extend_all({sequence: [3] * min(18, room(model.cache, sequence))})
             model.cache.publish(sequence, model.tokens[sequence])
             model.check()
         for sequence in [*model.tokens]:

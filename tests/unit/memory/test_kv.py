@@ -14,6 +14,7 @@ from emel.kernel.sizes import kv_bytes
 from emel.memory.errors import CacheError, CacheFullError
 from emel.memory.kv import KvCache, blocks_for
 from emel.tensor.types import TensorType
+from unit.memory.written import room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,19 +87,17 @@ def test_cache_keeps_sequences_apart(cache: KvCache) -> None:
 def test_cache_is_capped_by_the_context(cache: KvCache) -> None:
     sequence = cache.open()
     cache.reserve(sequence, 60)
-    assert cache.room(sequence) == 4
-    assert cache.can_reserve(sequence, 4)
-    assert not cache.can_reserve(sequence, 5)
+    assert room(cache, sequence) == 4
     with pytest.raises(CacheFullError, match="5 more tokens after 60 exceed the context of 64"):
         cache.reserve(sequence, 5)
     assert cache.reserve(sequence, 4) == 60
-    assert cache.room(sequence) == 0
+    assert room(cache, sequence) == 0
 
 
 def test_cache_context_need_not_be_whole_blocks() -> None:
     cache = make(n_ctx=20, max_sequences=1)
     sequence = cache.open()
-    assert cache.room(sequence) == 20
+    assert room(cache, sequence) == 20
     with pytest.raises(CacheFullError, match="exceed the context of 20"):
         cache.reserve(sequence, 21)
     cache.reserve(sequence, 20)
@@ -111,12 +110,11 @@ def test_cache_reserves_all_or_nothing_when_blocks_run_out() -> None:
     cache = make(n_ctx=64, max_sequences=2, n_blocks=5)
     first, second = cache.open(), cache.open()
     cache.reserve(first, 50)
-    assert cache.room(second) == 16
-    assert not cache.can_reserve(second, 17)
+    assert room(cache, second) == 16
     with pytest.raises(CacheFullError, match="17 more tokens need 2 blocks, 1 of 5 are free"):
         cache.reserve(second, 17)
     assert (cache.n_tokens(second), cache.blocks(second), cache.pool.n_free) == (0, (), 1)
-    assert cache.room(first) == 14
+    assert room(cache, first) == 14
     cache.close()
 
 
@@ -173,12 +171,14 @@ def test_cache_leaves_blocks_that_others_own(cache: KvCache) -> None:
 
 @pytest.mark.parametrize("sequence", [-1, 0, 2])
 def test_cache_refuses_sequences_that_are_not_open(cache: KvCache, sequence: int) -> None:
-    for use in (cache.n_tokens, cache.room, cache.blocks, cache.close_sequence):
+    for use in (cache.n_tokens, cache.blocks, cache.close_sequence):
         with pytest.raises(CacheError, match=f"sequence {sequence} is not open"):
             use(sequence)
-    for change in (cache.reserve, cache.rollback, cache.can_reserve):
+    for change in (cache.reserve, cache.rollback):
         with pytest.raises(CacheError, match=f"sequence {sequence} is not open"):
             change(sequence, 1)
+    with pytest.raises(CacheError, match=f"sequence {sequence} is not open"):
+        cache.can_reserve_all([(sequence, 1)])
 
 
 def test_cache_refuses_negative_counts(cache: KvCache) -> None:
@@ -188,7 +188,7 @@ def test_cache_refuses_negative_counts(cache: KvCache) -> None:
         cache.reserve(sequence, -1)
     with pytest.raises(CacheError, match="cannot roll back -1 tokens"):
         cache.rollback(sequence, -1)
-    assert not cache.can_reserve(sequence, -1)
+    assert not cache.can_reserve_all([(sequence, -1)])
     assert cache.n_tokens(sequence) == 4
 
 
@@ -218,7 +218,7 @@ class Sequences(RuleBasedStateMachine):
     @rule(data=st.data(), n=st.integers(0, 80))
     def reserve(self, data: st.DataObject, n: int) -> None:
         sequence = data.draw(st.sampled_from(sorted(self.lengths)))
-        if self.cache.can_reserve(sequence, n):
+        if self.cache.can_reserve_all([(sequence, n)]):
             assert self.cache.reserve(sequence, n) == self.lengths[sequence]
             self.lengths[sequence] += n
         else:

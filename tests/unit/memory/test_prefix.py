@@ -10,7 +10,7 @@ from emel.memory import prefix
 from emel.memory.blocks import BlockPool
 from emel.memory.errors import CacheError, CacheFullError
 from emel.memory.prefix import PrefixStore, full_block_ids
-from unit.memory.written import extend, holds, make_cache
+from unit.memory.written import extend, holds, make_cache, room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,10 +128,10 @@ def test_prefix_is_not_evicted_while_a_sequence_uses_it(cache: KvCache) -> None:
     held = computed(cache, A + B)
     cache.close_sequence(computed(cache, C))
     other = cache.open()
-    assert cache.room(other) == 64
+    assert room(cache, other) == 64
     cache.reserve(other, 64)
     third = cache.open()
-    assert cache.room(third) == 32
+    assert room(cache, third) == 32
     cache.reserve(third, 32)
     with pytest.raises(CacheFullError, match="1 more tokens need 1 blocks, 0 of 8 are free"):
         cache.reserve(third, 1)
@@ -173,7 +173,7 @@ def test_prefix_gives_up_a_block_that_is_written_again(cache: KvCache) -> None:
     ids = A + B + C + [4] * 16
     sequence = computed(cache, ids)
     cache.rollback(sequence, 30)
-    assert cache.room(sequence) == 30
+    assert room(cache, sequence) == 30
     extend(cache, sequence, ids[:34], [5] * 30)
     assert holds(cache, sequence, [*ids[:34], *[5] * 30])
     assert (cache.match([*ids, 0]), cache.prefixes.n_stored) == (32, 2)

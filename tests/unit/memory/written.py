@@ -91,3 +91,10 @@ def extend(cache: KvCache, sequence: int, tokens: list[int], added: Sequence[int
     assert first == len(tokens)
     tokens.extend(added)
     write(cache, sequence, tokens, first)
+
+
+def room(cache: KvCache, sequence: int) -> int:
+    """The most tokens that can be reserved for a sequence; that any fewer can, too, and no more."""
+    able = [cache.can_reserve_all([(sequence, n)]) for n in range(cache.n_ctx + 2)]
+    assert able == sorted(able, reverse=True)
+    return sum(able) - 1

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 N_VOCAB, END = 40, 0
-KEY = WaveKey("m", "cpu", "scalar", "causal", "last", "f16")
+KEY = WaveKey("m", "scalar", "causal", "last", "f16")
 
 
 def next_mark(mark: int, token: int) -> int:
