@@ -78,7 +78,7 @@ def test_quantize_writes_a_copy_that_accuracy_measures(folder: Path) -> None:
 
 def test_quantize_names_the_types_there_are(folder: Path) -> None:
     outcome = run_emel("quantize", str(folder / "model.gguf"), str(folder / "x.gguf"), "Q9", folder=folder)
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert outcome.err.startswith("emel: error: type 'Q9' is unknown: allowed are F32, F16, BF16, Q8_0")
     assert not (folder / "x.gguf").exists()
 

@@ -93,6 +93,8 @@ def test_the_wave_and_the_states_of_a_machine_are_drawn(page: Page) -> None:
     page.get_by_role("tab", name="Wave").click()
     expect(page.locator("#lanes tbody tr")).to_have_count(1)
     expect(page.locator("#diagram [data-state='DECODING'].lit")).to_have_count(1)
+    expect(page.locator("#doc code")).to_have_text(["context.ids", "text", "error"])
+    expect(page.locator("#doc")).not_to_contain_text("`")
     page.locator("#machine").select_option("WavefrontMachine")
     page.locator("#follow").check()
     expect(page.locator("#diagram .lit")).to_have_count(1)

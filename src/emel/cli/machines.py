@@ -47,13 +47,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(machines: list[type[BaseMachine[Any, Any]]]) -> str:
+    from emel.sm.diagram import summary
+
     cells = [
         (
             machine.__name__,
             f"{len(machine.STATES)} states",
             f"{len(machine.TABLE)} rows",
             machine.__module__,
-            (machine.__doc__ or "").strip().partition("\n")[0],
+            summary(machine),
         )
         for machine in machines
     ]

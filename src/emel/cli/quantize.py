@@ -35,9 +35,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Writes the file, with a line of progress and one of figures on stderr."""
     from emel.bench.progress import Progress as Line
+    from emel.convert.errors import ConvertError
     from emel.convert.quantizing import checked_mix, quantize_file
 
-    mix = checked_mix(arguments.type)
+    try:
+        mix = checked_mix(arguments.type)
+    except ConvertError as error:
+        raise UsageError(str(error)) from None
     if Path(arguments.target).exists() and not arguments.force:
         raise UsageError(f"{arguments.target} exists: -f replaces it")
     line = Line()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from emel.cli.arguments import add_session, number, whole_number
 from emel.cli.models import load_keywords, locate
 from emel.cli.terminal import UsageError, say
+from emel.errors import EmelError
 
 if TYPE_CHECKING:
     import argparse
@@ -72,7 +74,13 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"warning: everybody who reaches {settings.host} can use this server: set --api-key")
     models = _models(arguments, settings.aliases)
     names = ", ".join(each.name for each in models)
-    return serve(create_app(models, settings), settings, lambda url: say(f"serving {names} on {url}"))
+    try:
+        return serve(create_app(models, settings), settings, lambda url: say(f"serving {names} on {url}"))
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        taken = f"port {settings.port} of {settings.host} is taken: {os.strerror(error.errno).lower()}"
+        raise EmelError(taken, hint="--port N takes another, --port 0 any that is free") from error
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:

@@ -84,14 +84,14 @@ async def _transitions(state: State) -> AsyncGenerator[bytes, None]:
 
 
 def _machines() -> list[dict[str, Any]]:
-    from emel.sm.diagram import table_rows
+    from emel.sm.diagram import summary, table_rows
     from emel.sm.registry import machine_classes
 
     return [
         {
             "name": each.__name__,
             "module": each.__module__,
-            "summary": (each.__doc__ or "").strip().partition("\n")[0],
+            "summary": summary(each),
             "initial": each.INITIAL.name,
             "terminal": [state.name for state in each.STATES if state in each.TERMINAL],
             "states": [state.name for state in each.STATES],

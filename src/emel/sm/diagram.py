@@ -72,11 +72,11 @@ def page(machine: MachineClass) -> str:
         "## Events",
         _markdown_table(
             ("event", "fields", "meaning"),
-            [(event.__name__, _field_names(event), _summary(event)) for event in event_classes(machine)],
+            [(event.__name__, _field_names(event), summary(event)) for event in event_classes(machine)],
         ),
     ]
     for role, heading in (("guard", "Guards"), ("effect", "Effects")):
-        named = [(name_of(function), _summary(function)) for function in functions(machine, role)]
+        named = [(name_of(function), summary(function)) for function in functions(machine, role)]
         if named:
             sections += [f"## {heading}", _markdown_table((role, "meaning"), named)]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -108,7 +108,8 @@ def _docstring(thing: object) -> str:
     return "" if isinstance(thing, type) and text.startswith(f"{thing.__name__}(") else text
 
 
-def _summary(thing: object) -> str:
+def summary(thing: object) -> str:
+    """The first paragraph of what a machine, an event or a function says of itself, in one line; empty without one."""
     return " ".join(_docstring(thing).split("\n\n", maxsplit=1)[0].split())
 
 

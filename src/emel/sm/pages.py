@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emel.sm.diagram import page
+from emel.sm.diagram import page, summary
 from emel.sm.registry import machine_classes
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ def render_pages(machines: Iterable[MachineClass]) -> dict[str, str]:
                 f"two machines are called {machine.__name__} in one package: rename one, pages are by name"
             )
         pages[name] = MARK + "\n" + page(machine)
-        summary = " ".join((machine.__doc__ or "").split("\n\n", maxsplit=1)[0].split())
-        rows.append(f"| [{machine.__name__}]({name}) | `{machine.__module__}` | {len(machine.TABLE)} | {summary} |")
+        rows.append(
+            f"| [{machine.__name__}]({name}) | `{machine.__module__}` | {len(machine.TABLE)} | {summary(machine)} |"
+        )
     index = ["# Machines", "", "Their theory is in [machines.md](../concepts/machines.md).", ""]
     index += ["| machine | module | rows | what it does |", "| --- | --- | --- | --- |", *rows]
     pages[INDEX] = MARK + "\n" + "\n".join(index) + "\n"

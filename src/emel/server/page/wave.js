@@ -37,7 +37,8 @@ function laneRow(lane, index) {
 function chooseMachine() {
   const machine = machines.find((each) => each.name === byId("machine").value);
   if (!machine) return;
-  byId("doc").textContent = machine.summary;
+  const parts = machine.summary.split("`");  // every other one is code
+  byId("doc").replaceChildren(...parts.map((each, index) => (index % 2 ? element("code", { textContent: each }) : each)));
   drawMachine(machine, byId("diagram"));
 }
 
