@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from emel.tensor.types import TensorType
     from emel.text.tokenizer import Tokenizer
 
+_MOST_BITS = 64
 _KEYWORDS = ("cache_prompt", "priority", "constraint", "shown_controls", "digests", "speculate")
 MAX_STOP_CHARACTERS = 1 << 17
 """In all stop strings of a request: what finds them takes about a microsecond to make for each."""
@@ -70,9 +71,13 @@ def checked_whole(value: object, name: str) -> int:
     """A whole number of any library; not a bool, not a str, not a float."""
     if not isinstance(value, bool):
         try:
-            return operator.index(value)  # type: ignore[arg-type]
+            whole = operator.index(value)  # type: ignore[arg-type]
         except TypeError:
             pass
+        else:
+            if whole.bit_length() > _MOST_BITS:
+                raise RequestError(f"{name} is {shown(value)}: it must have at most {_MOST_BITS} bits")
+            return whole
     raise RequestError(f"{name} is {shown(value)}: it must be a whole number")
 
 

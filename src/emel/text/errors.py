@@ -13,5 +13,8 @@ class NotFiniteError(GenerationError):
 
 def shown(value: object, n_most: int = 60) -> str:
     """A value as messages of errors show it: in one line, and not without end."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of more digits than Python turns into text
+        text = f"a {type(value).__name__} too long to show"
     return text if len(text) <= n_most else f"{text[:n_most]}..."

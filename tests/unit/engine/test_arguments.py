@@ -22,7 +22,7 @@ from emel.errors import RequestError
 from emel.text.sampling import SamplingParams
 
 
-@given(st.integers())
+@given(st.integers(-(2**64) + 1, 2**64 - 1))
 def test_whole_numbers_are_taken_as_they_are(value: int) -> None:
     assert checked_whole(value, "n") == value
 
@@ -89,6 +89,19 @@ def test_counts_are_whole_numbers_from_0() -> None:
         checked_count(-1, "n")
     with pytest.raises(RequestError, match=r"n is 1\.0: it must be a whole number"):
         checked_count(1.0, "n")
+
+
+def test_numbers_that_python_does_not_turn_into_text_are_refused() -> None:
+    huge = 10**5000
+    for value in (huge, -huge, 1 << 64):
+        with pytest.raises(
+            RequestError, match=r"\An is (a int too long to show|18446744073709551616): .* at most 64 bits"
+        ):
+            checked_whole(value, "n")
+    for name in ("seed", "max_tokens", "temperature", "top_k", "stop", "logit_bias", "stop_token_ids", "samplers"):
+        for value in (huge, -huge, [huge], {huge: 1.0}, {65: huge}):
+            with pytest.raises(RequestError):
+                checked_sampling({name: value})
 
 
 def test_stop_strings_are_bounded_in_all() -> None:
