@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
-from emel.engine.model import Model
+import emel
 from emel.server.app import create_app
 from emel.server.served import ServedModels
 from emel.server.settings import Settings
@@ -22,6 +22,8 @@ from model.tiny_llama import Geometry, write_tiny_llama
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from emel.engine.model import Model
 
 
 @dataclass
@@ -38,7 +40,7 @@ class Server:
 
 @pytest.fixture(scope="session")
 def server(smollm2_path: Path) -> Iterator[Server]:
-    models = ServedModels({"smollm2": lambda: Model(smollm2_path, n_threads=2)})
+    models = ServedModels({"smollm2": lambda: emel.load(smollm2_path, n_threads=2)})
     app = create_app(models, Settings())
     with socket.create_server(("127.0.0.1", 0)) as listener:
         running = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
@@ -77,7 +79,7 @@ def serve() -> Iterator[Callable[..., TestClient]]:
     opened: list[TestClient] = []
 
     def start(path: Path) -> TestClient:
-        models = ServedModels({"tiny": lambda: Model(path, n_threads=1)})
+        models = ServedModels({"tiny": lambda: emel.load(path, n_threads=1)})
         client = TestClient(create_app(models, Settings()), raise_server_exceptions=False)
         client.__enter__()
         opened.append(client)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.testclient import TestClient
 
+import emel
 from emel.engine.budget import Grant
 from emel.engine.model import Model
 from emel.engine.needs import needed_bytes
@@ -43,7 +44,7 @@ def client(paths: dict[str, Path]) -> Iterator[TestClient]:
     """Room for one and a half."""
     needed = needed_bytes(paths["one"], Grant(PLENTY, PLENTY), LoadOptions(**SIZES))
     needs = {name: partial(needed_bytes, path, options=LoadOptions(**SIZES)) for name, path in paths.items()}
-    loads = {name: partial(Model, path, n_threads=1, **SIZES) for name, path in paths.items()}
+    loads = {name: partial(emel.load, path, n_threads=1, **SIZES) for name, path in paths.items()}
     models = ServedModels(loads, memory=SharedMemory(needed * 3 // 2, needs))
     with TestClient(create_app(models, Settings())) as client:
         while client.get("/health").status_code != 200:
@@ -76,12 +77,12 @@ def test_a_grant_of_what_is_left_streams_with_the_context_and_the_bits_of_all(pa
     sizes: dict[str, Any] = {"n_ctx": None, "n_lanes": 2}
     needed = needed_bytes(paths["one"], Grant(PLENTY, PLENTY), LoadOptions(**sizes))
     ids = [65, 66, 67]
-    with Model(paths["one"], n_threads=1, n_lanes=2, memory=Grant(needed, PLENTY)) as model:
+    with Model(paths["one"], LoadOptions(n_threads=1, n_lanes=2, memory=Grant(needed, PLENTY))) as model:
         logits, n_ctx, step = model.logits(ids), model.n_ctx, model._session.chunk
         assert not model._session.is_streaming
     less = Grant(needed - (3 << 20), PLENTY)
     assert needed_bytes(paths["one"], less, LoadOptions(**sizes)) <= less.n_bytes
-    with Model(paths["one"], n_threads=1, n_lanes=2, memory=less) as model:
+    with Model(paths["one"], LoadOptions(n_threads=1, n_lanes=2, memory=less)) as model:
         assert model._session.is_streaming
         assert (model.n_ctx, model._session.chunk) == (n_ctx, step)
         assert (model.logits(ids) == logits).all()
@@ -106,7 +107,7 @@ def test_the_command_shares_its_memory(paths: dict[str, Path]) -> None:
 def test_streamed_bytes_are_a_metric(paths: dict[str, Path]) -> None:
     sizes: dict[str, Any] = {"n_ctx": 128, "n_lanes": 2}
     needed = needed_bytes(paths["one"], Grant(PLENTY, PLENTY), LoadOptions(**sizes))
-    load = partial(Model, paths["one"], n_threads=1, **sizes)
+    load = partial(emel.load, paths["one"], n_threads=1, **sizes)
     memory = SharedMemory(
         needed - (3 << 20), {"one": partial(needed_bytes, paths["one"], options=LoadOptions(**sizes))}
     )

@@ -15,6 +15,9 @@ from emel.errors import EmelError
 if TYPE_CHECKING:
     import argparse
 
+    from emel.engine.budget import Grant
+    from emel.engine.model import Model
+    from emel.engine.options import LoadOptions
     from emel.server.served import ServedModels
     from emel.server.settings import Settings
 
@@ -126,21 +129,26 @@ def _models(arguments: argparse.Namespace, aliases: dict[str, str]) -> ServedMod
     from functools import partial
 
     from emel.engine.budget import parse_memory
-    from emel.engine.model import Model
     from emel.engine.needs import needed_bytes
     from emel.engine.options import DEFAULT_LANES, LoadOptions
     from emel.server.served import ServedModels
     from emel.server.shared_memory import SharedMemory
 
-    keywords = load_keywords(arguments, quiet=False) | {"n_lanes": arguments.parallel or DEFAULT_LANES}
+    options = LoadOptions(**load_keywords(arguments, quiet=False), n_lanes=arguments.parallel or DEFAULT_LANES)
     paths = _paths(arguments)
     memory = None
     if arguments.memory is not None:
-        options = LoadOptions(**keywords)
         needs = {name: partial(needed_bytes, path, options=options) for name, path in paths.items()}
         memory = SharedMemory(parse_memory(arguments.memory), needs)
-    loads = {name: partial(Model, path, **keywords) for name, path in paths.items()}
-    return ServedModels(loads, aliases, memory)
+    return ServedModels({name: partial(_load, path, options) for name, path in paths.items()}, aliases, memory)
+
+
+def _load(path: Path, options: LoadOptions, memory: Grant | None = None) -> Model:
+    from dataclasses import replace
+
+    from emel.engine.model import Model
+
+    return Model(path, replace(options, memory=memory))
 
 
 def _paths(arguments: argparse.Namespace) -> dict[str, Path]:

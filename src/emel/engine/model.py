@@ -22,7 +22,6 @@ from emel.engine.exclusive import all_logits, timed
 from emel.engine.failures import request_failures
 from emel.engine.fingerprint import fingerprint_of
 from emel.engine.many import PROMPTS_PER_LANE, new_bar, run_many, submissions_of
-from emel.engine.options import LoadOptions
 from emel.engine.session import Session
 from emel.engine.stream import Stream
 from emel.engine.submission import complete, submit_all
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
     from emel.engine.asynchronous import AsyncStream
     from emel.engine.loading import Preload
+    from emel.engine.options import LoadOptions
     from emel.engine.request import Listener, Request
     from emel.engine.results import Completion, Timings
     from emel.text.chat import ChatTemplate
@@ -59,12 +59,11 @@ class Model:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        options: LoadOptions | None = None,
+        options: LoadOptions,
         preload: Preload | None = None,
-        **keywords: Any,
     ) -> None:
-        """keywords: those of `emel.load`, in place of `options`; preload: the model, being loaded with the same."""
-        self._session: Session | None = Session(path, LoadOptions(**keywords) if options is None else options, preload)
+        """For `emel.load`, which takes the options as keywords; preload: the model, being loaded with the same."""
+        self._session: Session | None = Session(path, options, preload)
         self._template: ChatTemplate | None = None
 
     # ---- what it is

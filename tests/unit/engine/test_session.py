@@ -61,7 +61,7 @@ def test_close_is_harmless_when_repeated(tiny_path: Path) -> None:
 
 def test_session_keeps_keys_and_values_as_asked(tiny_path: Path) -> None:
     """Logits of a Q8_0 cache are others than those of F16, near them, and the same in any chunks."""
-    with emel.Model(tiny_path, n_threads=1) as plain, emel.Model(tiny_path, n_threads=1, kv_type="Q8_0") as small:
+    with emel.load(tiny_path, n_threads=1) as plain, emel.load(tiny_path, n_threads=1, kv_type="Q8_0") as small:
         ids = [5, 9, 2, 7] * 5
         exact, near = plain.logits(ids), small.logits(ids)
         assert not (exact == near).all()
@@ -72,7 +72,7 @@ def test_session_keeps_keys_and_values_as_asked(tiny_path: Path) -> None:
 def test_session_with_float32_keys_and_values_is_nearer_to_the_reference(tiny_path: Path) -> None:
     ids = [5, 9, 2, 7] * 5
     exact = reference_of(Weights(tiny_path), ids)
-    with emel.Model(tiny_path, n_threads=1) as plain, emel.Model(tiny_path, n_threads=1, kv_type="f32") as wide:
+    with emel.load(tiny_path, n_threads=1) as plain, emel.load(tiny_path, n_threads=1, kv_type="f32") as wide:
         logits = wide.logits(ids)
         error = total_error(logits, exact)
         assert error < 1e-4  # of activations, since the weights are Q8_0
