@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from emel.engine.stream import Stream
     from emel.errors import (
         EmelError,
+        ModelClosedError,
         ModelFetchError,
         ModelLoadError,
         ModelNotFoundError,
@@ -35,6 +36,7 @@ __all__ = [
     "Completion",
     "EmelError",
     "Model",
+    "ModelClosedError",
     "ModelFetchError",
     "ModelLoadError",
     "ModelNotFoundError",
@@ -52,6 +54,7 @@ _HOMES = {
     "Completion": "emel.engine.results",
     "EmelError": "emel.errors",
     "Model": "emel.engine.model",
+    "ModelClosedError": "emel.errors",
     "ModelFetchError": "emel.errors",
     "ModelLoadError": "emel.errors",
     "ModelNotFoundError": "emel.errors",

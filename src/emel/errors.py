@@ -42,6 +42,10 @@ class RequestError(EmelError, ValueError):
     """A request asks for something outside what the model or its session allows."""
 
 
+class ModelClosedError(RequestError):
+    """The model was closed before the request, or while it ran."""
+
+
 class PromptsFailedError(RequestError):
     """Some of many prompts failed. `results` has one entry for each, in order: a Completion, or what it failed with."""
 

@@ -7,7 +7,9 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 import gguf
+import pytest
 
+from emel.engine.model import Model
 from model.tiny_llama import write_tiny_llama
 from server.conftest import GEOMETRY
 
@@ -64,3 +66,45 @@ def test_a_model_whose_file_is_removed_answers_until_it_is_unloaded(
     write_tiny_llama(tiny, GEOMETRY, "Q8_0")
     assert client.post("/models/load", json={"model": "tiny"}).status_code == 200
     assert client.post(PATH, json=BODY).json()["choices"] == before
+
+
+REQUESTS = {
+    "/completion": {"prompt": "a", "n_predict": 2},
+    PATH: BODY,
+    "/v1/embeddings": {"input": "a", "pooling": "mean"},
+    "/tokenize": {"content": "a"},
+    "/detokenize": {"tokens": [1]},
+}
+CONSTRAINED = {"/completion": {**REQUESTS["/completion"], "regex": "[ab]"}, PATH: {**BODY, "choice": ["a"]}}
+
+
+@pytest.mark.parametrize(
+    ("called", "path", "body"),
+    [
+        *(("tokenize", path, body) for path, body in REQUESTS.items() if path != "/detokenize"),
+        ("detokenize", "/detokenize", REQUESTS["/detokenize"]),
+        ("embed", "/v1/embeddings", REQUESTS["/v1/embeddings"]),
+        *(("tokenizer", path, body) for path, body in CONSTRAINED.items()),
+        *(("submit", path, body) for path, body in CONSTRAINED.items()),
+        *(("submit_all", path, REQUESTS[path]) for path in CONSTRAINED),
+    ],
+)
+def test_a_model_that_is_unloaded_before_an_answer_is_503(
+    serve: Callable[..., TestClient], tiny: Path, monkeypatch: pytest.MonkeyPatch, called: str, path: str, body: Any
+) -> None:
+    """Whatever of it the request asks for first once it is closed."""
+    client = serve(tiny)
+    real = vars(Model)[called]
+
+    def closed_first(model: Model, *given: Any, **named: Any) -> Any:
+        model.close()
+        return (real.fget if isinstance(real, property) else real)(model, *given, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Model, called, property(closed_first) if isinstance(real, property) else closed_first)
+        response = client.post(path, json=body)
+    assert response.status_code == 503, response.text
+    assert response.headers["retry-after"] == "1"
+    assert "this model is closed" in response.json()["error"]["message"]
+    assert client.post("/models/unload", json={"model": "tiny"}).status_code == 200
+    assert client.post(path, json=body).status_code == 200

@@ -22,7 +22,7 @@ from emel.engine.exclusive import all_logits, timed
 from emel.engine.failures import request_failures
 from emel.engine.fingerprint import fingerprint_of
 from emel.engine.many import PROMPTS_PER_LANE, new_bar, run_many, submissions_of
-from emel.engine.session import Session
+from emel.engine.session import Session, closed_error
 from emel.engine.stream import Stream
 from emel.engine.submission import complete, submit_all
 from emel.engine.wave import Wave
@@ -359,7 +359,7 @@ class Model:
 
     def _open(self) -> Session:
         if self._session is None:
-            raise RequestError("this model is closed", hint="load it again with emel.load")
+            raise closed_error()
         return self._session
 
     def _encode(self, prompt: str | bytes) -> list[int]:

@@ -19,7 +19,7 @@ from emel.engine.loading import load_weights
 from emel.engine.mailbox import Mailbox
 from emel.engine.memory import bindings, capacity_for, open_memory
 from emel.engine.options import DEFAULT_CONTEXT
-from emel.errors import RequestError
+from emel.errors import ModelClosedError, RequestError
 from emel.graph.batch import Batch
 from emel.graph.reservation import ReservedGraph
 from emel.kernel.features import Route, choose_route
@@ -190,7 +190,7 @@ class Session:
         return LookupSpeculator() if self.speculation is not None else None
 
     def submit(self, request: Request) -> None:
-        """Has a request, and those that follow it, wait for lanes; returns at once. RequestError when closed."""
+        """Has a request, and those that follow it, wait for lanes; returns at once. ModelClosedError."""
         self.check_open()
         self._mailbox.put(partial(self._enter, request))
 
@@ -202,7 +202,7 @@ class Session:
     def between_steps(self, action: Callable[[], T], n_tokens: int = 0) -> T:
         """What `action` returns or raises, called on the compute thread with memory for a sequence of `n_tokens`.
 
-        Waits for the step that runs; lanes whose memory is needed are preempted. RequestError when closed, and from a
+        Waits for the step that runs; lanes whose memory is needed are preempted. ModelClosedError; RequestError from a
         listener, which runs in the midst of a step.
         """
         self.check_open()
@@ -212,7 +212,7 @@ class Session:
         return exclusive.result()
 
     def check_open(self) -> None:
-        """RequestError when the model was closed, or belongs to another process."""
+        """ModelClosedError, or RequestError when the model belongs to another process."""
         self.check_process()
         if self._mailbox.is_closed:
             raise closed_error()
@@ -300,9 +300,9 @@ class Session:
             self._opened.pop().close()
 
 
-def closed_error() -> RequestError:
+def closed_error() -> ModelClosedError:
     """What requests of a closed model end with."""
-    return RequestError("this model is closed", hint="load it again with emel.load; close it after its requests")
+    return ModelClosedError("this model is closed", hint="load it again with emel.load; close it after its requests")
 
 
 def context_size(requested: int | None, trained: int) -> int:

@@ -11,6 +11,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from emel.errors import ModelClosedError
 from emel.server.errors import invalid
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ def _compiled(model: Model, wanted: Wanted) -> Callable[[], Constraint]:
     grammar = _grammar(wanted)
     try:
         first = compiled_for(model, grammar)
+    except ModelClosedError:
+        raise
     except ValueError as error:
         raise invalid(f"{wanted.field} cannot be used: {' '.join(str(error).split()):.500}", wanted.field) from None
 

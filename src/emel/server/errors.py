@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 from starlette.responses import JSONResponse
 
-from emel.errors import EmelError, RequestError
+from emel.errors import EmelError, ModelClosedError, RequestError
 from emel.text.errors import NotFiniteError, shown
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class ConstraintFailed(RuntimeError):
 
 
 _KINDS = (
+    (ModelClosedError, "unloaded"),
     (NotFiniteError, "not_finite"),
     (ConstraintFailed, "constraint"),
     (MemoryError, "memory"),
@@ -121,11 +122,14 @@ def of_shape(error: ValidationError) -> ApiError:
 
 
 def of_exception(error: BaseException) -> ApiError:
-    """What a failure before an answer is on the wire: RequestError is the client's, everything else is ours."""
+    """What a failure before an answer is on the wire: RequestError is the client's, everything else is ours.
+
+    So is a model that was unloaded while somebody had it.
+    """
     if isinstance(error, ApiError):
         return error
     if isinstance(error, EmelError):
-        return invalid(str(error)) if isinstance(error, RequestError) else _failed(error)
+        return _of_engine(error)
     if isinstance(error, ValidationError):
         return of_shape(error)
     if isinstance(error, TimeoutError):
@@ -141,7 +145,9 @@ def of_failure(error: Exception) -> ApiError:
     cause = error.__cause__
     if isinstance(cause, ConstraintFailed):
         return invalid(str(cause))
-    if isinstance(cause, MemoryError) or (cause is None and isinstance(error, RequestError)):  # or it was unloaded
+    if isinstance(error, ModelClosedError):
+        return _closed(error)
+    if isinstance(cause, MemoryError):
         return ApiError(503, str(error), headers={"retry-after": "1"})
     return _failed(error)
 
@@ -154,7 +160,17 @@ def kind_of_failure(error: Exception) -> str:
         for kind, name in _KINDS:
             if isinstance(each, kind):
                 return name
-    return "unloaded" if isinstance(error, ApiError) and error.status == 503 else "internal"
+    return "internal"
+
+
+def _of_engine(error: EmelError) -> ApiError:
+    if isinstance(error, ModelClosedError):
+        return _closed(error)
+    return invalid(str(error)) if isinstance(error, RequestError) else _failed(error)
+
+
+def _closed(error: ModelClosedError) -> ApiError:
+    return ApiError(503, f"the model was unloaded meanwhile: {error}", headers={"retry-after": "1"})
 
 
 def _failed(error: Exception) -> ApiError:

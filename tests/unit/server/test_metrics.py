@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from emel.errors import RequestError
+from emel.errors import ModelClosedError, RequestError
 from emel.io.errors import SourceError
 from emel.kernel.streaming import Traffic
 from emel.memory.prefix import PrefixCounters
@@ -90,7 +90,7 @@ FAILURES = {
     "read": caused(RequestError("x"), SourceError("the file shrank")),
     "memory": caused(RequestError("x"), MemoryError()),
     "constraint": caused(RequestError("x"), ConstraintFailed("too complex")),
-    "unloaded": RequestError("this model is closed"),
+    "unloaded": ModelClosedError("this model is closed"),
     "internal": caused(RequestError("x"), RuntimeError("a fault")),
 }
 
