@@ -15,10 +15,11 @@ import sys
 import termios
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import emel
 from emel.cli.main import main
+from emel.engine.conversation import Conversation
 from emel.errors import RequestError
 
 if TYPE_CHECKING:
@@ -73,6 +74,9 @@ class FakeModel:
         if messages[-1]["content"] == "too long":
             raise RequestError("the prompt has 9000 tokens, the context 2048")
         return self._answer(messages[-1]["content"])
+
+    def session(self, system: str | None, **sampling: object) -> Conversation:
+        return Conversation(cast("emel.Model", self), system, sampling)
 
     def _answer(self, prompt: str) -> Iterator[FakeChunk]:
         n_pieces, delay = int(os.environ.get("FAKE_PIECES", "3")), float(os.environ.get("FAKE_DELAY", "0"))

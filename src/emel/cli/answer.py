@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from emel import Chunk, Completion
 
 
-def write_answer(chunks: Iterator[Chunk], received: list[str]) -> Completion | None:
+def write_answer(chunks: Iterator[Chunk]) -> Completion | None:
     """Writes every piece as it comes, and a line break at the end unless the text has one.
 
-    The pieces are also appended to `received`, which so holds what there was when the answer is stopped: by Ctrl-C,
-    or by a reader that went away. Either way the iterator is closed, which cancels the request.
+    When the answer is stopped, by Ctrl-C or by a reader that went away, the iterator is closed, which cancels the
+    request.
     """
-    completion = None
+    completion, text = None, ""
     with contextlib.ExitStack() as stack:
         if close := getattr(chunks, "close", None):
             stack.callback(close)
@@ -28,13 +28,13 @@ def write_answer(chunks: Iterator[Chunk], received: list[str]) -> Completion | N
             for chunk in chunks:
                 completion = chunk.completion
                 if chunk.text:
-                    received.append(chunk.text)  # first: an interrupt must not lose what a person has read
-                    write_out(chunk.text)
+                    text = chunk.text
+                    write_out(text)
         except KeyboardInterrupt:
             if sys.stdout.isatty():
                 write_out("\n")
             raise
-    if not (received and received[-1].endswith("\n")):
+    if not text.endswith("\n"):
         write_out("\n")
     return completion
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import field
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_model, add_session
@@ -11,12 +10,11 @@ from emel.cli.sampling import add_sampling, sampling_options
 from emel.cli.terminal import UsageError, say, say_error, say_note
 from emel.cli.tracing import add_trace, traced
 from emel.errors import RequestError
-from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     import argparse
 
-    from emel import Model
+    from emel.engine.conversation import Conversation
 
 HELP = """\
 /system TEXT  set the system message (alone: remove it) and start again
@@ -41,24 +39,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_trace(parser)
 
 
-@dataclass(slots=True)
-class Conversation:
-    """The messages so far, as the model is given them."""
-
-    system: str | None = None
-    turns: list[dict[str, str]] = field(default_factory=list)
-
-    def messages(self) -> list[dict[str, str]]:
-        """The system message, when there is one, and all turns."""
-        head = [] if self.system is None else [{"role": "system", "content": self.system}]
-        return [*head, *self.turns]
-
-    def drop_unanswered(self) -> None:
-        """Takes back a last message of the user that got no answer: a template may refuse two in a row."""
-        if self.turns and self.turns[-1]["role"] == "user":
-            self.turns.pop()
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Reads, answers, repeats, until the input ends."""
     from emel.cli.arguments import chosen_model
@@ -68,9 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
     flagged = chosen_model(arguments)
     if flagged and arguments.words:
         raise UsageError(f"unexpected argument {arguments.words!r}: the model is given by a flag")
-    conversation = Conversation(None if arguments.system is None else as_text(arguments.system))
+    system = None if arguments.system is None else as_text(arguments.system)
+    sampling = sampling_options(arguments)
     interactive = sys.stdin.isatty()
     with traced(arguments), open_model(arguments.words or flagged, arguments) as model:
+        conversation = model.session(system, **sampling)
         if interactive:
             _load_line_editor()
             if not arguments.quiet:
@@ -78,46 +60,38 @@ def run(arguments: argparse.Namespace) -> int:
         while True:
             try:
                 line = _next_line(interactive=interactive)
-                if line is None or not _take_turn(model, conversation, line.strip(), arguments):
+                if line is None or not _take_turn(conversation, line.strip(), verbose=arguments.verbose):
                     break
             except KeyboardInterrupt:  # between two places that expect it, as a second one in a row can be
                 if not interactive:
                     raise
-                conversation.drop_unanswered()
     return 0
 
 
-def _take_turn(model: Model, conversation: Conversation, text: str, arguments: argparse.Namespace) -> bool:
+def _take_turn(conversation: Conversation, text: str, *, verbose: bool) -> bool:
     """Obeys a command or answers a message; False when the conversation is over."""
     if text.startswith("/") and not text.startswith("//"):
         return _obey(text, conversation)
     if text:
-        _answer(model, conversation, text.removeprefix("/") if text.startswith("//") else text, arguments)
+        _answer(conversation, text.removeprefix("/") if text.startswith("//") else text, verbose=verbose)
     return True
 
 
-def _answer(model: Model, conversation: Conversation, text: str, arguments: argparse.Namespace) -> None:
+def _answer(conversation: Conversation, text: str, *, verbose: bool) -> None:
     """One turn; what was written before an interrupted answer stays part of the conversation."""
     from emel.cli.answer import say_figures, write_answer
-    from emel.text.chat import ChatTemplateError
 
-    conversation.turns.append({"role": "user", "content": text})
-    received: list[str] = []
     try:
-        chunks = model.chat(conversation.messages(), stream=True, **sampling_options(arguments))
-        completion = write_answer(chunks, received)
+        completion = write_answer(conversation.stream(text))
     except KeyboardInterrupt:
         if not sys.stdin.isatty():
             raise
-        completion = None
         say_note("(stopped)")
-    except (RequestError, ChatTemplateError) as error:
-        conversation.drop_unanswered()
+    except RequestError as error:
         say_error(str(error), "/reset forgets the conversation so far")
-        return
-    conversation.turns.append({"role": "assistant", "content": "".join(received)})
-    if completion and arguments.verbose:
-        say_figures(completion)
+    else:
+        if completion and verbose:
+            say_figures(completion)
 
 
 def _obey(text: str, conversation: Conversation) -> bool:
@@ -128,12 +102,12 @@ def _obey(text: str, conversation: Conversation) -> bool:
     if name == "/help":
         say(HELP)
     elif name == "/reset":
-        conversation.turns.clear()
+        conversation.messages = [each for each in conversation.messages if each["role"] == "system"]
         say_note("(forgotten)")
     elif name == "/system":
-        conversation.system = rest.strip() or None
-        conversation.turns.clear()
-        say_note("(system message set)" if conversation.system else "(system message removed)")
+        system = rest.strip()
+        conversation.messages = [{"role": "system", "content": system}] if system else []
+        say_note("(system message set)" if system else "(system message removed)")
     else:
         say_error(f"there is no command {name}", "/help lists them; // sends a line that starts with /")
     return True

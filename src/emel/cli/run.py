@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.system is not None:
                 messages.insert(0, {"role": "system", "content": as_text(arguments.system)})
             chunks = model.chat(messages, stream=True, **sampling)
-        completion = write_answer(chunks, [])
+        completion = write_answer(chunks)
     if completion and not arguments.quiet:
         say_figures(completion)
     return 0

@@ -7,18 +7,17 @@ bits.
 
 from __future__ import annotations
 
-from functools import partial
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from emel.engine.stream import Stream
-from emel.engine.submission import complete
 from emel.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Mapping
 
     from emel.engine.model import Model
     from emel.engine.results import Chunk, Completion
+    from emel.engine.stream import Stream
 
 
 class Conversation:
@@ -34,19 +33,18 @@ class Conversation:
 
         A message that fails or is refused does not become part of it.
         """
-        ids = self._ids_with(text)
-        completion = complete(self._model.engine, ids, {**self._options, **options})
+        completion = self._model.chat(self._messages_with(text), stream=False, **{**self._options, **options})
         self._remember(text, completion.text)
         return completion
 
-    def stream(self, text: str, **options: Any) -> Iterator[Chunk]:
+    def stream(self, text: str, **options: Any) -> Generator[Chunk]:
         """The answer chunk by chunk. What was read when the iterator is closed becomes part of the conversation."""
-        stream = Stream(partial(self._model.submit, self._ids_with(text), **{**self._options, **options}))
+        stream = self._model.chat(self._messages_with(text), stream=True, **{**self._options, **options})
         return self._read(text, stream)
 
-    def _read(self, text: str, stream: Stream) -> Iterator[Chunk]:
+    def _read(self, text: str, stream: Stream) -> Generator[Chunk]:
         read: list[str] = []
-        with stream:
+        with closing(stream):
             try:
                 for chunk in stream:
                     read.append(chunk.text)
@@ -58,8 +56,8 @@ class Conversation:
                 if read:
                     self._remember(text, "".join(read))
 
-    def _ids_with(self, text: str) -> list[int]:
-        return self._model.encode_chat([*self.messages, {"role": "user", "content": text}])
+    def _messages_with(self, text: str) -> list[dict[str, Any]]:
+        return [*self.messages, {"role": "user", "content": text}]
 
     def _remember(self, text: str, answer: str) -> None:
         self.messages += [{"role": "user", "content": text}, {"role": "assistant", "content": answer}]

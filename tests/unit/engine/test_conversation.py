@@ -42,8 +42,8 @@ def test_streamed_turn_is_remembered_as_far_as_it_was_read(chatty: emel.Model) -
     conversation = chatty.session(**GREEDY)
     assert "".join(chunk.text for chunk in conversation.stream("hello")) == conversation.messages[1]["content"]
     turn = conversation.stream("again", max_tokens=20)
-    read = next(turn).text  # type: ignore[call-overload]
-    turn.close()  # type: ignore[attr-defined]
+    read = next(turn).text
+    turn.close()
     assert conversation.messages[2:] == [
         {"role": "user", "content": "again"},
         {"role": "assistant", "content": read},
