@@ -25,6 +25,7 @@ from emel.model.errors import ModelError
 from emel.text.errors import shown
 
 if TYPE_CHECKING:
+    from emel.engine.draft_share import DraftShare
     from emel.model.loader import ModelDescription
     from emel.model.residency import WeightBudget
     from emel.tensor.types import TensorType
@@ -103,17 +104,25 @@ class SessionBudget:
     last model that was described.
 
     `n_ctx` None: the context is made as small as the budget asks for, down to 256 tokens. `largest`: what is never
-    exceeded.
+    exceeded. `draft`: the draft model whose share of a larger budget left this grant; errors tell of both together.
     """
 
     def __init__(
-        self, grant: Grant, n_ctx: int | None, n_rows: int, kv_type: TensorType, largest: SessionSizes
+        self,
+        grant: Grant,
+        n_ctx: int | None,
+        n_rows: int,
+        kv_type: TensorType,
+        largest: SessionSizes,
+        *,
+        draft: DraftShare | None = None,
     ) -> None:
         self.n_bytes = grant.n_bytes
         self.sizes = largest
         self.fixed_bytes = 0
         self._whole = grant.whole
         self._n_ctx, self._n_rows, self._kv_type, self._largest = n_ctx, n_rows, kv_type, largest
+        self._draft = draft
 
     def weights(self, description: ModelDescription) -> WeightBudget:
         """What is left for the weights; ModelError when it is too little, with the smallest budget that works."""
@@ -126,13 +135,19 @@ class SessionBudget:
             sizes, fixed = self._smallest(description)
             least = fixed + least_weight_bytes(description, self._max_tokens(sizes))
         if least > self.n_bytes:
-            advice = ": give more, or ask for a smaller one" if self._n_ctx is not None else ""
-            raise ModelError(
-                f"{self.n_bytes} bytes of memory are too few: {least} are the least with a context of "
-                f"{sizes.n_ctx} tokens{advice}"
-            )
+            raise self._too_few(least, sizes.n_ctx)
         self.sizes, self.fixed_bytes = sizes, fixed
         return WeightBudget(self.n_bytes - fixed, self._max_tokens(sizes))
+
+    def _too_few(self, least: int, n_ctx: int) -> ModelError:
+        n_bytes, beside = self.n_bytes, ""
+        if self._draft is not None:
+            n_bytes, least, beside = n_bytes + self._draft.n_bytes, self._draft.least_whole(least), " and a draft model"
+        advice = ": give more, or ask for a smaller one" if self._n_ctx is not None else ""
+        return ModelError(
+            f"{n_bytes} bytes of memory are too few: {least} are the least with a context of {n_ctx} tokens"
+            f"{beside}{advice}"
+        )
 
     def least_bytes(self, description: ModelDescription) -> int:
         """The smallest budget that works."""

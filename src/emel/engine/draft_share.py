@@ -32,6 +32,18 @@ class DraftShare:
     n_bytes: int
     sizes: SessionSizes
     rest: Grant
+    path: str | os.PathLike[str]
+    options: LoadOptions
+
+    def least_whole(self, n_rest: int) -> int:
+        """The smallest budget, from this one up, that leaves so many bytes: of a larger one the draft model has more.
+
+        Errors: as those of `share_for_draft`.
+        """
+        n_bytes = n_rest + self.n_bytes
+        while (needed := n_rest + _taken(self.path, n_bytes, self.options)[0]) > n_bytes:
+            n_bytes = needed
+        return n_bytes
 
 
 def share_for_draft(path: str | os.PathLike[str], grant: Grant, options: LoadOptions) -> DraftShare:
@@ -39,19 +51,24 @@ def share_for_draft(path: str | os.PathLike[str], grant: Grant, options: LoadOpt
 
     RequestError when it leaves nothing; ModelLoadError for what is no model, ModelReadError.
     """
-    from emel.model.loader import check_description, describe_file
-    from emel.model.residency import WeightBudget
-    from emel.model.streamed import choose_residency
-
-    budget = SessionBudget(Grant(_UNBOUNDED, grant.whole), options.n_ctx, options.n_lanes, KV_TYPES[0], DRAFT_SIZES)
-    with load_failures(), open_gguf(path) as file:
-        description = describe_file(file)
-        check_description(description)
-        weights = WeightBudget(_UNBOUNDED, budget.weights(description).max_rows)
-        n_bytes = budget.fixed_bytes + choose_residency(description, weights).n_bytes
+    n_bytes, sizes = _taken(path, grant.whole, options)
     if n_bytes >= grant.n_bytes:
         raise RequestError(
             f"the draft model takes {n_bytes} of {grant.n_bytes} bytes of memory",
             hint="give more memory, or load without draft",
         )
-    return DraftShare(n_bytes, budget.sizes, Grant(grant.n_bytes - n_bytes, grant.whole - n_bytes))
+    return DraftShare(n_bytes, sizes, Grant(grant.n_bytes - n_bytes, grant.whole - n_bytes), path, options)
+
+
+def _taken(path: str | os.PathLike[str], whole: int, options: LoadOptions) -> tuple[int, SessionSizes]:
+    """Bytes of a draft model within a budget, and the sizes they are for."""
+    from emel.model.loader import check_description, describe_file
+    from emel.model.residency import WeightBudget
+    from emel.model.streamed import choose_residency
+
+    budget = SessionBudget(Grant(_UNBOUNDED, whole), options.n_ctx, options.n_lanes, KV_TYPES[0], DRAFT_SIZES)
+    with load_failures(), open_gguf(path) as file:
+        description = describe_file(file)
+        check_description(description)
+        weights = WeightBudget(_UNBOUNDED, budget.weights(description).max_rows)
+        return budget.fixed_bytes + choose_residency(description, weights).n_bytes, budget.sizes

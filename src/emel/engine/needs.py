@@ -25,15 +25,16 @@ def needed_bytes(path: str | os.PathLike[str], grant: Grant, options: LoadOption
     from emel.model.loader import describe_adapted
     from emel.model.streamed import choose_residency
 
-    n_drafted = 0
+    drafted = None
     if options.draft is not None:
         from emel.engine.draft_share import share_for_draft
 
         drafted = share_for_draft(options.draft, grant, options)
-        n_drafted, grant = drafted.n_bytes, drafted.rest
-    budget = SessionBudget(grant, options.n_ctx, options.n_rows, options.cache_type, LARGEST)
+        grant = drafted.rest
+    budget = SessionBudget(grant, options.n_ctx, options.n_rows, options.cache_type, LARGEST, draft=drafted)
     adapters = checked_adapters(options.lora)
     with load_failures(), open_gguf(path, overrides=options.overrides) as file:
         description = describe_adapted(file, adapters)
         residency = choose_residency(description, budget.weights(description))
+        n_drafted = 0 if drafted is None else drafted.n_bytes
         return n_drafted + budget.fixed_bytes + residency.n_bytes

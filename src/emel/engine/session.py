@@ -83,7 +83,7 @@ class Session:
             budget = drafted.rest
         shares = None
         if budget is not None:
-            shares = SessionBudget(budget, options.n_ctx, options.n_rows, options.cache_type, LARGEST)
+            shares = SessionBudget(budget, options.n_ctx, options.n_rows, options.cache_type, LARGEST, draft=drafted)
         self.threads: ThreadChoice
         self.pool: LanePool
         self.model: LoadedModel

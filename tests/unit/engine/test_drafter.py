@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,9 @@ import pytest
 import emel
 from emel.engine.budget import Grant, SessionSizes
 from emel.engine.draft_share import share_for_draft
+from emel.engine.needs import needed_bytes
 from emel.engine.options import LoadOptions
-from emel.errors import ModelNotFoundError, RequestError
+from emel.errors import ModelLoadError, ModelNotFoundError, RequestError
 from model.every_model import EVERY_MODEL
 from model.tiny_llama import Geometry, write_tiny_llama
 from model.tiny_models import write_tiny_model
@@ -136,6 +138,32 @@ def test_draft_model_is_part_of_the_budget(tiny_path: Path) -> None:
         answer = model.generate_ids([70, 90, 65, 81, 68], **GREEDY)
         assert answer.n_accepted_tokens == answer.n_draft_tokens > 20
         assert outcome(answer) == outcome(plain(model, [70, 90, 65, 81, 68], GREEDY))
+
+
+@pytest.mark.parametrize("n_ctx", [None, 64])
+def test_the_least_budget_that_an_error_names_has_the_draft_model_in_it(tmp_path: Path, n_ctx: int | None) -> None:
+    main, draft = tmp_path / "main.gguf", tmp_path / "draft.gguf"
+    write_tiny_model(main, EVERY_MODEL["phi3"](), "Q4_K")
+    write_tiny_model(draft, EVERY_MODEL["llama"](), "Q4_K")
+    options = LoadOptions(n_ctx=n_ctx, n_lanes=2, draft=draft)
+
+    def refused(memory: int) -> int:
+        for ask in (
+            lambda: emel.load(main, memory=memory, n_ctx=n_ctx, n_lanes=2, draft=draft, n_threads=1),
+            lambda: needed_bytes(main, Grant(memory, memory), options),
+        ):
+            with pytest.raises(ModelLoadError, match=rf"^{memory} bytes of memory are too few: ") as caught:
+                ask()
+        [least] = re.findall(
+            r"few: (\d+) are the least with a context of \d+ tokens and a draft model", str(caught.value)
+        )
+        return int(least)
+
+    least = refused(share_for_draft(draft, Grant(1 << 40, 1), options).n_bytes + 1000)
+    assert refused(least - 1) == least
+    assert needed_bytes(main, Grant(least, least), options) <= least
+    with emel.load(main, memory=least, n_ctx=n_ctx, n_lanes=2, draft=draft, n_threads=1) as model:
+        assert model.generate_ids([70, 71], **GREEDY).token_ids
 
 
 def test_draft_model_that_leaves_nothing_is_refused(tiny_path: Path) -> None:
