@@ -87,6 +87,18 @@ def test_json_mode_ends(client: TestClient) -> None:
     assert not re.search(r"[ \n]{17}", re.sub(r'"(\\.|[^"\\])*"?', "", choice["text"]))
 
 
+@pytest.mark.parametrize("wanted", [{"response_format": {"type": "json_object"}}, {"json_schema": SCHEMA}])
+def test_white_space_is_bounded_however_much_the_model_wants_it(client: TestClient, wanted: dict[str, Any]) -> None:
+    spaces = [[text, 1000] for text in " \n\t\r"]
+    [choice] = choices(client, **wanted, logit_bias=spaces, seed=1, max_tokens=450)
+    between = re.findall(r"\s+", re.sub(r'"(\\.|[^"\\])*"?', "", choice["text"]))
+    assert between, "it takes what white space it may"
+    assert max(map(len, between)) <= 16, "at most 8 on either side of where something could be"
+    if wanted == {"json_schema": SCHEMA}:
+        assert choice["finish_reason"] == "stop"
+        jsonschema.validate(json.loads(choice["text"]), SCHEMA)
+
+
 def test_min_tokens_cannot_make_an_answer_go_on_after_its_end(client: TestClient) -> None:
     response = client.post(PATH, json={"prompt": "x", "regex": "[0-9]{2}", "min_tokens": 5, "max_tokens": 8})
     assert response.status_code in {200, 400}

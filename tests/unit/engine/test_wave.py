@@ -94,6 +94,31 @@ def test_prefix_of_an_earlier_request_is_not_computed_again(model: emel.Model) -
     assert model.generate(hidden, max_tokens=1).n_cached_tokens == 0
 
 
+def test_prefix_is_found_again_after_another_with_the_same_bits(model: emel.Model) -> None:
+    first = "one prefix of more than three blocks of 16 tokens 111"
+    other = "one prefix of more than three blocks, or two"
+    answers = [model.generate(each, temperature=0, max_tokens=8, logprobs=3) for each in (first, other, first, other)]
+    assert [each.n_cached_tokens for each in answers] == [0, 32, 48, 32]
+    assert outcome(answers[0]) == outcome(answers[2]) != outcome(answers[1]) == outcome(answers[3])
+
+
+@pytest.mark.parametrize("cache_prompt", [False, True])
+def test_equal_requests_at_once_have_the_bits_of_one_alone(model: emel.Model, cache_prompt: bool) -> None:
+    options: dict[str, Any] = {"temperature": 0, "max_tokens": 20, "logprobs": 3, "cache_prompt": cache_prompt}
+    prompt = "eight times the same, and longer than a block"
+    alone = model.generate(prompt, **{**options, "cache_prompt": False})
+    listeners = [Recorder() for _ in range(8)]
+    counters = model.wave.counters
+    n_steps, n_busy = counters.n_steps, counters.n_lanes_busy
+    for each in listeners:
+        model.submit(model.tokenize(prompt), each, **options)
+    for each in listeners:
+        assert each.is_over.wait(20)
+        assert each.completion is not None
+        assert outcome(each.completion) == outcome(alone)
+    assert counters.n_lanes_busy - n_busy > counters.n_steps - n_steps, "some ran beside each other"
+
+
 def test_no_prefix_is_kept_without_bytes_for_it(tiny_path: Path) -> None:
     with emel.load(tiny_path, n_threads=1, prefix_bytes=0) as model:
         assert [model.generate("x" * 40, max_tokens=1).n_cached_tokens for _ in range(2)] == [0, 0]
