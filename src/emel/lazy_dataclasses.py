@@ -8,6 +8,7 @@ comparing, hashing and printing are shared by all classes.
 1. To a type checker it is `dataclasses.dataclass`, with the options frozen, kw_only and eq; slots are always there.
 2. `field` is the standard library's, with default, default_factory, compare and metadata.
 3. Its `fields`, `replace` and `asdict` take these classes, which may inherit from one another.
+4. What is made late changes nothing but where it is kept, so several threads may make it, and an interrupt end that.
 """
 
 from __future__ import annotations
@@ -77,10 +78,8 @@ def _slotted(plain: type, *, frozen: bool, kw_only: bool, eq: bool) -> type:
     for base in plain.__mro__[-1:0:-1]:
         inherited.update(base.__dict__.get("__lazy_fields__", {}))
     fields = inherited | own
-    namespace = {name: value for name, value in plain.__dict__.items() if name not in own}
-    namespace.pop("__dict__", None)
-    namespace.pop("__weakref__", None)
-    namespace |= {
+    written = {name: value for name, value in plain.__dict__.items() if name not in ("__dict__", "__weakref__")}
+    namespace = {name: value for name, value in written.items() if name not in own} | {
         "__slots__": tuple(name for name in own if name not in inherited),
         "__lazy_fields__": fields,
         "__match_args__": tuple(name for name, each in fields.items() if not each.is_keyword),
@@ -96,7 +95,7 @@ def _slotted(plain: type, *, frozen: bool, kw_only: bool, eq: bool) -> type:
 
     def standard_fields() -> object:
         options = {"init": False, "repr": False, "eq": False, "frozen": frozen, "kw_only": kw_only}
-        made: Any = dataclasses.dataclass(**options)(plain)
+        made: Any = dataclasses.dataclass(**options)(type(plain)(plain.__name__, plain.__bases__, written))
         return made.__dataclass_fields__
 
     for name, make in (

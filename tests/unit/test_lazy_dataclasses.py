@@ -9,6 +9,8 @@ import json
 import pickle
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError, asdict, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -188,3 +190,36 @@ print(json.dumps([name for name in made if name.startswith("emel.")]))
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert len(json.loads(run.stdout)) <= 8
+
+
+def test_threads_may_use_a_class_for_the_first_time_together() -> None:
+    n_threads, interval = 4, sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(50):
+            (made, _), together = twins(define_pair), threading.Barrier(n_threads)
+
+            def use(made: Any = made, together: threading.Barrier = together) -> list[str]:
+                together.wait(10)
+                assert replace(made(1), second="c") == made(1, "c")
+                return [each.name for each in fields(made)]
+
+            with ThreadPoolExecutor(n_threads) as threads:
+                found = [threads.submit(use) for _ in range(n_threads)]
+            assert [each.result() for each in found] == [["first", "second", "third"]] * n_threads
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_an_interrupt_leaves_no_class_half_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = twins(define_pair)
+
+    def interrupted(cls: Any, *_options: object) -> Any:
+        cls.__setattr__ = cls.__init__  # the last but one thing that is done to a class
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dataclasses, "_process_class", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fields(made)
+    assert [each.name for each in fields(made)] == ["first", "second", "third"]
