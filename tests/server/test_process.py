@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import httpx2 as httpx
@@ -98,6 +99,32 @@ def test_a_second_signal_ends_it_at_once(process: Process) -> None:
         time.sleep(0.5)
         assert process.running.poll() is None
         assert process.end(signal.SIGTERM) == 1
+
+
+def test_who_is_not_answered_in_time_is_told_so(tiny: Path) -> None:
+    process = Process(tiny, "-t", "1", "--drain", "0")
+
+    def ask(stream: bool) -> httpx.Response:
+        return httpx.post(f"{process.url}/v1/completions", json={**LONG, "n": 8, "stream": stream}, timeout=60)
+
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(ask, stream) for stream in (False, True)]
+        for _ in range(400):
+            if re.search(r"emel_requests_waiting{.*} [1-9]", httpx.get(f"{process.url}/metrics").text):
+                break
+            time.sleep(0.01)
+        assert process.end(signal.SIGTERM) == 0
+        whole, streamed = (each.result() for each in asked)
+    assert (whole.status_code, whole.headers["retry-after"]) == (503, "5")
+    assert whole.json()["error"]["message"].startswith("the server ends")
+    *_, last, end = streamed.text.split("\n\n")
+    assert (streamed.status_code, end) == (200, "")
+    assert last.startswith('data: {"error":{"message":"the server ends')
+    assert process.running.stderr is not None
+    told = process.running.stderr.read()
+    process.running.stderr.close()
+    assert "Traceback" not in told
+    assert '"status": 503' in told
 
 
 def test_it_starts_again_after_it_was_killed(tiny: Path, process: Process) -> None:

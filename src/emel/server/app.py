@@ -34,6 +34,7 @@ from emel.server import (
 )
 from emel.server.access_log import AccessLog
 from emel.server.connection import ClientGone
+from emel.server.ending import Ending
 from emel.server.errors import ApiError, of_exception
 from emel.server.gate import Gate
 from emel.server.grammar_check import CHECKER
@@ -65,11 +66,16 @@ def create_app(models: ServedModels, settings: Settings) -> Starlette:
             app.state.compiling.shutdown(wait=False, cancel_futures=True)
             await asyncio.to_thread(CHECKER.close)
 
-    middleware = [Middleware(AccessLog), Middleware(Holding), Middleware(Gate, settings=settings)]
+    middleware = [
+        Middleware(AccessLog),
+        Middleware(Ending),
+        Middleware(Holding),
+        Middleware(Gate, settings=settings),
+    ]
     if settings.cors_origins:
         origins = settings.cors_origins
         cors = Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
-        middleware.insert(2, cors)
+        middleware.insert(3, cors)
     app = Starlette(
         routes=_routes(),
         lifespan=lifespan,
