@@ -12,42 +12,28 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from emel.bench.llama_cpp_model import N_BATCH, LlamaCppModel
 from emel.bench.protocol import Ready, private_stdout
 from emel.bench.wavefront_protocol import serve_waves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-N_BATCH = 512
-
 
 class LlamaCppWaves:
     """llama.cpp behind the protocol. Raises RuntimeError when it refuses the model, a context or a batch."""
 
     def __init__(self, path: str, n_threads: int, n_ctx: int) -> None:
-        import llama_cpp
-
-        self._api: Any = llama_cpp
-        # Kept as long as the engine: llama.cpp holds the pointer.
-        self._silence = llama_cpp.llama_log_callback(lambda *_: None)
-        llama_cpp.llama_log_set(self._silence, None)
-        llama_cpp.llama_backend_init()
-        parameters = llama_cpp.llama_model_default_params()
-        parameters.n_gpu_layers = 0
-        self._model = llama_cpp.llama_model_load_from_file(path.encode(), parameters)
-        if not self._model:
-            raise RuntimeError(f"llama.cpp cannot load {path}")
+        self._model = LlamaCppModel(path)
+        self._api = self._model.api
         self._n_threads, self._n_ctx = n_threads, n_ctx
-        self._n_vocab: int = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
-        self._batch = llama_cpp.llama_batch_init(N_BATCH, 0, 1)
+        self._batch = self._api.llama_batch_init(N_BATCH, 0, 1)
         self._context: Any = None
         self._n_sequences = 0
 
     def describe(self) -> Ready:
-        """Name, version, the CPU features it uses and the vocabulary."""
-        info: str = self._api.llama_print_system_info().decode()
-        used = [part.split("=")[0].split(":")[-1].strip() for part in info.split("|") if part.strip().endswith("= 1")]
-        return Ready("llama.cpp", f"llama-cpp-python {self._api.__version__}", " ".join(used), self._n_vocab)
+        """What the model says of itself."""
+        return self._model.describe()
 
     def generate(self, prompts: Sequence[Sequence[int]], n_decode: int) -> list[list[float]]:
         """All prompts, then steps of a token each."""
@@ -73,14 +59,7 @@ class LlamaCppWaves:
             return
         if self._context:
             self._api.llama_free(self._context)
-        parameters = self._api.llama_context_default_params()
-        parameters.n_ctx = self._n_ctx * n_sequences
-        parameters.n_seq_max = n_sequences
-        parameters.n_batch = parameters.n_ubatch = N_BATCH
-        parameters.n_threads = parameters.n_threads_batch = self._n_threads
-        self._context = self._api.llama_init_from_model(self._model, parameters)
-        if not self._context:
-            raise RuntimeError(f"llama.cpp cannot make a context for {n_sequences} sequences")
+        self._context = self._model.new_context(self._n_ctx, self._n_threads, n_sequences)
         self._n_sequences = n_sequences
 
     def _decode(
@@ -91,8 +70,6 @@ class LlamaCppWaves:
         began: float,
     ) -> None:
         """Runs a batch of (token, position, sequence, whether logits are wanted), and takes the likeliest tokens."""
-        import numpy as np
-
         batch = self._batch
         batch.n_tokens = len(entries)
         for index, (token, position, sequence, is_wanted) in enumerate(entries):
@@ -106,8 +83,7 @@ class LlamaCppWaves:
             raise RuntimeError(f"llama_decode returned {status} for {len(entries)} tokens")
         for index, (_, _, sequence, is_wanted) in enumerate(entries):
             if is_wanted:
-                logits = self._api.llama_get_logits_ith(self._context, index)
-                tokens[sequence] = int(np.ctypeslib.as_array(logits, shape=(self._n_vocab,)).argmax())
+                tokens[sequence] = self._model.likeliest(self._context, index)
         now = time.perf_counter() - began
         for _, _, sequence, is_wanted in entries:
             if is_wanted:

@@ -120,6 +120,7 @@ def test_lane_gives_llama_cpp_the_same_threads_for_prompts_and_for_text(api: Fak
     LlamaCppEngine("a.gguf", 3, 640)
     assert vars(api.context_parameters) == {
         "n_ctx": 640,
+        "n_seq_max": 1,
         "n_batch": 512,
         "n_ubatch": 512,
         "n_threads": 3,
