@@ -104,6 +104,11 @@ class Mailbox:
                     self._thread, self._is_served = None, False
                     raise
 
+    def is_served_here(self) -> bool:
+        """Whether this is the thread, once it is settled: one that began while its start was interrupted is not."""
+        with self._starting:
+            return self.is_own_thread
+
     def _end(self) -> None:
         self.is_closed = True
         self._actions.put(_nothing)
@@ -138,6 +143,8 @@ def _stop(mailbox: Mailbox, worker: Worker) -> None:
 
 def _serve(mailbox: Mailbox, reference: weakref.ref[Worker]) -> None:
     """The thread: actions and steps by turns."""
+    if not mailbox.is_served_here():
+        return
     while True:
         mailbox.take()
         worker = reference()

@@ -57,6 +57,28 @@ def test_thread_starts_with_the_first_action_and_makes_steps_between_them() -> N
     assert counter.n_stops == 1
 
 
+def test_a_thread_whose_start_was_interrupted_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = list[threading.Thread]()
+
+    class Interrupted(threading.Thread):
+        def start(self) -> None:
+            started.append(self)
+            super().start()
+            raise KeyboardInterrupt
+
+    counter, done = Counter(), list[int]()
+    counter.n_left = 10**9
+    with monkeypatch.context() as patch:
+        patch.setattr("emel.engine.mailbox.threading.Thread", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            counter.mailbox.put(lambda: done.append(threading.get_ident()))
+    started[0].join(20)
+    assert not started[0].is_alive()
+    assert (counter.n_steps, done) == (0, [])
+    counter.mailbox.close()  # stops it from here: nobody else makes steps
+    assert (counter.n_steps, counter.n_stops, done) == (0, 1, [threading.get_ident()])
+
+
 def test_close_does_what_was_put_in_before_and_stops_once() -> None:
     counter, done = Counter(), list[int]()
     for index in range(100):
