@@ -166,6 +166,16 @@ def test_the_least_budget_that_an_error_names_has_the_draft_model_in_it(tmp_path
         assert model.generate_ids([70, 71], **GREEDY).token_ids
 
 
+def test_what_a_model_needs_has_its_draft_model_in_it(tiny_path: Path) -> None:
+    """So models that share a budget, as those of a server, are granted what their draft models take, too."""
+    grant = Grant(64 << 20, 64 << 20)
+    share = share_for_draft(tiny_path, grant, LoadOptions(n_lanes=2, draft=tiny_path))
+    needed = needed_bytes(tiny_path, grant, LoadOptions(n_lanes=2, draft=tiny_path))
+    assert needed == share.n_bytes + needed_bytes(tiny_path, share.rest, LoadOptions(n_lanes=2))
+    assert needed <= grant.n_bytes
+    load_with(tiny_path, tiny_path, n_threads=1, n_lanes=2, memory=Grant(needed, grant.whole)).close()
+
+
 def test_draft_model_that_leaves_nothing_is_refused(tiny_path: Path) -> None:
     needed = share_for_draft(tiny_path, Grant(1 << 40, 1 << 20), LoadOptions()).n_bytes
     with pytest.raises(RequestError, match=rf"^the draft model takes {needed} of 1000 bytes of memory$"):
