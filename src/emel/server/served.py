@@ -36,7 +36,7 @@ class ServedModels:
         self._models = {name: ServedModel(name, load) for name, load in loads.items()}
         self._aliases = dict(aliases or {})
         self._loading: dict[str, asyncio.Task[ApiError | None]] = {}
-        self._is_started = False
+        self._starting: list[asyncio.Task[ApiError | None]] = []
         self.memory = memory
 
     def __iter__(self) -> Iterator[ServedModel]:
@@ -50,8 +50,7 @@ class ServedModels:
     @property
     def is_ready(self) -> bool:
         """Whether every model of the start was loaded, failed, or found no room."""
-        self._is_started = self._is_started or all(each.state is not LoadState.LOADING for each in self)
-        return self._is_started
+        return all(each.done() for each in self._starting)
 
     def find(self, name: str | None) -> ServedModel:
         """The model of a name. A server with one model takes any name; else ApiError 404 names those there are."""
@@ -105,8 +104,7 @@ class ServedModels:
 
     def start(self) -> None:
         """Begins to load all of them; within a budget those that find room beside the ones before them."""
-        for each in self:
-            self._start_loading(each, is_start=True)
+        self._starting = [self._start_loading(each, is_start=True) for each in self]
 
     async def unload_idle(self, seconds: float) -> None:
         """Unloads those that nobody has asked for so long."""
