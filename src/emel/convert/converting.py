@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import struct
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +26,12 @@ from emel.convert.out_tensors import OutTensor
 from emel.convert.quantizing import Progress, Summary
 from emel.convert.values import encode
 from emel.convert.writing import QUANTIZATION_VERSION, GgufOutput
+from emel.errors import EmelError
 from emel.gguf import TensorInfo
 from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from emel.convert.hf_families import Config, Family
 
@@ -50,7 +53,32 @@ def convert_directory(
     """
     if out_type not in OUT_TYPES:
         raise ConvertError(f"type {out_type!r} is unknown: allowed are {', '.join(OUT_TYPES)}")
-    source, mix = Path(folder), MIXES[out_type.upper()]
+    with _understanding(folder):
+        return _convert(Path(folder), target, out_type, pre, report)
+
+
+@contextmanager
+def _understanding(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Whatever trips over a value of another kind than is usual, anywhere in a directory's files, says ConvertError."""
+    try:
+        yield
+    except EmelError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error) as error:
+        raise ConvertError(
+            f"{os.fspath(folder)!r} cannot be understood: config.json, tokenizer.json or another file lacks a value or "
+            f"has one of another kind than is usual ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _convert(
+    source: Path,
+    target: str | os.PathLike[str],
+    out_type: str,
+    pre: str | None,
+    report: Callable[[Progress], None] | None,
+) -> Summary:
+    mix = MIXES[out_type.upper()]
     config = with_usual_names(read_json(source / "config.json"))
     family = find_family(config)
     tensors = out_tensors(read_tensors(source), config, family) + _behind_pooling(source, family)

@@ -393,6 +393,51 @@ def test_decoders_that_sentence_transformers_pool_say_so(llama: Path, tmp_path: 
         assert file.metadata.get_int("llama.pooling_type") == 3
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_hidden_layers": None},
+        {"num_attention_heads": None},
+        {"num_attention_heads": 3},
+        {"num_key_value_heads": float("nan")},
+        {"head_dim": float("inf")},
+        {"head_dim": {"a": 1}},
+        {"hidden_size": -1},
+        {"architectures": [{}]},
+        {"architectures": {"a": 1}},
+        {"rms_norm_eps": "gelu"},
+        {"rope_scaling": [1]},
+        {"rope_parameters": {"rope_type": "longrope", "short_factor": [1], "long_factor": "x"}},
+    ],
+)
+def test_values_of_unusual_kinds_are_refused(llama: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
+    folder = copy_with(llama, tmp_path / "hf", **changes)
+    with pytest.raises(ConvertError, match=r"cannot be understood|are not converted"):
+        convert_directory(folder, tmp_path / "out.gguf", "f32")
+    assert not (tmp_path / "out.gguf").exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": 1.5},
+        {"model": {"type": "BPE", "vocab": [1], "merges": [["t", "h"]]}},
+        {"pre_tokenizer": 10},
+        {"added_tokens": 10},
+        {"added_tokens": {"a": 1}},
+        {"added_tokens": [{"content": "x"}]},
+        {"added_tokens": [{"id": 257, "content": {}, "special": True}]},
+    ],
+)
+def test_tokenizers_of_unusual_kinds_are_refused(llama: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
+    folder = copy_with(llama, tmp_path / "hf")
+    found = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    (folder / "tokenizer.json").write_text(json.dumps(found | changes), encoding="utf-8")
+    with pytest.raises(ConvertError, match="cannot be understood"):
+        convert_directory(folder, tmp_path / "out.gguf", "f32")
+    assert not (tmp_path / "out.gguf").exists()
+
+
 def test_truncated_weights_are_refused_by_tensor(llama: Path, tmp_path: Path) -> None:
     folder = copy_with(llama, tmp_path / "hf")
     weights = folder / "model.safetensors"
