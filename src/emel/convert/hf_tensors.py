@@ -32,12 +32,15 @@ _EXPERT = re.compile(r"model\.layers\.(\d+)\.\w+\.experts\.(\d+)\.(w1|w2|w3|gate
 _EXPERT_NAMES = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
 _JOINED = re.compile(r"model\.layers\.(\d+)\.(block_sparse_moe|shared_mlp)\.input_linear\.weight")
 _ENDS = {"exp_probs_b": ".bias", "attn_sinks": ".weight"}  # of what has none in Hugging Face's names
+_MAX_LAYERS = 4096  # of each of which the names of all tensors are made
 _LEFT_OUT = ("rotary_emb.inv_freq", "self_attn.masked_bias", *ENCODERS_LEAVE_OUT)
 
 
 def out_tensors(tensors: Mapping[str, HfTensor], config: Config, family: Family) -> list[OutTensor]:
     """Every tensor of the new file; ConvertError naming those that are not known."""
     n_layers = config["num_hidden_layers"]
+    if not isinstance(n_layers, int) or not 1 <= n_layers <= _MAX_LAYERS:
+        raise ConvertError(f"config.json has num_hidden_layers {n_layers!r}: 1 to {_MAX_LAYERS} are allowed")
     gguf = load_gguf()
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[family.package_name], n_layers)
     found: dict[str, OutTensor] = {}
