@@ -184,7 +184,7 @@ void integers() {
 }
 
 void bytes() {
-  Digest load("f_load_i8 f_load_u8 f_load_nibbles");
+  Digest load("f_load_i8 f_load_u8 f_load_nibbles f_load_twice");
   Digest planes("u_mask u_or u_shift u_lookup");
   uint8_t all[256 + 64];
   for (size_t i = 0; i < sizeof all; ++i) all[i] = static_cast<uint8_t>(i);
@@ -193,6 +193,9 @@ void bytes() {
     load.bits(f_load_u8(all + at));
     load.bits(f_load_low_nibbles(all + at));
     load.bits(f_load_high_nibbles(all + at));
+    float eight[8];
+    memcpy(eight, all + at, sizeof eight);
+    load.bits(f_load_twice(eight));
     const U8 a = u_load(all + at);
     planes.bytes(u_mask(a, 15));
     planes.bytes(u_or(a, u_load(all + 255 - at)));

@@ -24,7 +24,7 @@ enum class Quants : uint8_t {
   kFive,  // nibbles and a plane of one bit
   kSix,  // nibbles and a plane of two bits
   kTwo,  // 2 bits, four blocks in the same bytes
-  kThree,  // a plane of two bits and a plane of one
+  kThree,  // 3 bits, eight in three bytes
   kBytes,
 };
 

@@ -2,8 +2,10 @@
 //
 // Packed weights: 16 consecutive rows of a matrix form a group, one vector lane per row. A group of a block format is
 // a sequence of units (BlockLayout). In a vector of 64 bytes, byte 4 * row + i belongs to column 4 * j + i of the
-// block; nibbles hold j in the low and j + 4 in the high half, planes of two bits four j each, planes of one bit all
-// eight; kTwo holds j of four blocks, a field of two bits each. A group of a float format holds 16 values per column. Missing rows and missing blocks are zero.
+// block. Nibbles hold j in the low and j + 4 in the high half, planes of two bits four j each, planes of one bit all
+// eight. kTwo holds j of four blocks, a field of two bits each. kThree holds j and j + 3 in vector j of three, whose
+// upper two bits are those of 6 and 7: two of 6, two of 7, the third of each. A group of a float format holds 16 values
+// per column. Missing rows and missing blocks are zero.
 //
 // Quantised activations: one record per token, blocks of 32 values x = d * q. In two planes |q| <= 32512 and
 // q = 255 * high + low: first the int8 high parts of all blocks, then their int8 low parts. In one plane |q| <= 127, and

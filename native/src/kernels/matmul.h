@@ -25,9 +25,14 @@ EMEL_INLINE U8 unpack_vector(const uint8_t* quants, const Table& table) {
     const U8 four = u_load(quants + 64 * j);
     return kShiftSums ? u_mask(four, 3 << 2 * kPart) : u_shift_right<2 * kPart>(four, 3);
   } else if constexpr (kQuants == Quants::kThree) {
-    const U8 two = u_shift_right<2 * (j % 4)>(u_load(quants + 64 * (j / 4)), 3);
-    const U8 bits = u_load(quants + 128);
-    return u_or(two, j < 2 ? u_shift_left<(j < 2 ? 2 - j : 0)>(bits, 4) : u_shift_right<(j < 2 ? 0 : j - 2)>(bits, 4));
+    const U8 fields = u_load(quants + 64 * (j % 3));
+    if constexpr (j < 3) {
+      return u_mask(fields, 7);
+    } else if constexpr (j < 6) {
+      return u_shift_right<3>(fields, 7);
+    } else {
+      return u_or(u_shift_right<6>(fields, 3), u_shift_right<j - 2>(u_load(quants + 128), 4));
+    }
   } else {
     const U8 both = u_load(quants + 64 * (j % 4));
     const U8 nibbles = j < 4 ? u_mask(both, 15) : u_shift_right<4>(both, 15);
@@ -133,40 +138,63 @@ EMEL_INLINE void store_rows(const MatmulArgs& m, size_t group, size_t token, F32
   store_left(m.out + token * m.out_stride + row, acc, left);
 }
 
+// Of one token, for the halves of a super block's blocks: what the zero point takes off their products, an integer, or
+// what their offsets are multiplied by.
+template <uint32_t kType>
+EMEL_INLINE void load_half_terms(const uint8_t* record, const QuantizedLayout& layout, size_t b,
+                                 float (&terms)[2 * kSuperBlocks]) {
+  constexpr Format kFormat = format_of(kType);
+  if constexpr (kFormat.halves == 2) {
+    if (b % kSuperBlocks != 0) return;
+    const I32 sums = i_bits(f_load(reinterpret_cast<const float*>(record + layout.half_sums_at() + 8 * b)));
+    if constexpr (kFormat.zero_bits >= 0) {
+      f_store(terms, f_bits(i_shl<kFormat.zero_bits>(sums)));
+    } else {
+      const F32 scales = f_load_twice(reinterpret_cast<const float*>(record + layout.scales_at() + 4 * b));
+      f_store(terms, f_mul(scales, f_from_i(sums)));
+    }
+  }
+}
+
 // What a half of block b adds to an output by its products.
-template <uint32_t kType, int kHalf>
+template <uint32_t kType>
 EMEL_INLINE F32 add_product(F32 acc, I32 idot, F32 scale, const uint8_t* record, const QuantizedLayout& layout,
-                            size_t b) {
+                            size_t b, float half_term) {
   constexpr Format kFormat = format_of(kType);
   if constexpr (kFormat.zero_bits >= 0 && kFormat.halves == 1) {
     const I32 negative_sum = i_set1(read<int32_t>(record + layout.negative_sums_at() + 4 * b));
     idot = i_add(idot, i_shl<kFormat.zero_bits>(negative_sum));
   } else if constexpr (kFormat.zero_bits >= 0) {
-    const I32 sum = i_set1(read<int32_t>(record + layout.half_sums_at() + 8 * b + 4 * kHalf));
-    idot = i_sub(idot, i_shl<kFormat.zero_bits>(sum));
+    idot = i_sub(idot, i_bits(f_set1(half_term)));
   }
   return f_fma(f_from_i(idot), f_mul(scale, f_set1(read<float>(record + layout.scales_at() + 4 * b))), acc);
 }
 
 // What it adds by its offset.
-template <uint32_t kType, int kHalf>
-EMEL_INLINE F32 add_offset(F32 acc, F32 offset, const uint8_t* record, const QuantizedLayout& layout, size_t b) {
-  if constexpr (format_of(kType).halves == 1) {
-    return f_fma(offset, f_set1(read<float>(record + layout.scaled_sums_at() + 4 * b)), acc);
-  } else {
-    const float sum = static_cast<float>(read<int32_t>(record + layout.half_sums_at() + 8 * b + 4 * kHalf));
-    return f_fma(offset, f_set1(read<float>(record + layout.scales_at() + 4 * b) * sum), acc);
-  }
+template <uint32_t kType>
+EMEL_INLINE F32 add_offset(F32 acc, F32 offset, const uint8_t* record, const QuantizedLayout& layout, size_t b,
+                           float half_term) {
+  if constexpr (format_of(kType).halves == 2) return f_fma(offset, f_set1(half_term), acc);
+  return f_fma(offset, f_set1(read<float>(record + layout.scaled_sums_at() + 4 * b)), acc);
 }
 
-// A matrix is read once, from end to end. Where the work on a block takes about as long as reading it or longer, what
-// lies kFetchAhead bytes further on is fetched meanwhile, over the borders of pages where the CPU stops by itself; for
-// one or two tokens whose weights need little unpacking the CPU does better alone. An address past the end of the
-// matrix asks for nothing.
-constexpr size_t kFetchAhead = 3072;
-constexpr bool fetches_ahead(Quants quants, int n_tokens) {
-  return n_tokens > 2 || quants == Quants::kTwo || quants == Quants::kThree || quants == Quants::kFive ||
-         quants == Quants::kSix;
+// A matrix is read once, from end to end, and what lies kFetchAhead bytes further on is fetched on the way, into the
+// second-level cache. The CPU's own prefetcher stops at the borders of pages and loses its thread where records are too
+// large to stay in the first-level cache beside the weights; for a token or two it does better alone over bytes, and
+// over nibbles while records are small. Every line is asked for: gaps are worse than nothing. At the end of a slice,
+// what follows is asked for in vain. Measured: docs/decisions/0011-weights-fetched-far-ahead.md.
+constexpr size_t kFetchAhead = 16 * 1024;
+constexpr size_t kSmallRecord = 6 * 1024;  // bytes: 2,340 columns in two planes
+constexpr bool fetches_ahead(Quants quants, int n_tokens, size_t record_bytes) {
+  if (n_tokens > 2) return true;
+  if (quants == Quants::kBytes) return false;
+  if (quants == Quants::kNibbles || quants == Quants::kTable) return record_bytes > kSmallRecord;
+  return true;
+}
+EMEL_INLINE void fetch_weights(const uint8_t* weights, size_t n_bytes) {
+#pragma unroll
+  for (size_t at = 0; at < n_bytes; at += kCacheLine) __builtin_prefetch(weights + kFetchAhead + at, 0, 2);
+  __asm__ volatile("" : : : "memory");  // no load of weights comes before: it would wait for what is asked for after it
 }
 
 // One row group times T tokens, the first of which has its record at records.
@@ -178,8 +206,13 @@ struct GroupTile {
   const QuantizedLayout& layout;
   UnitScales unit;
   F32 acc[T];
+  float half_terms[T][2 * kSuperBlocks];
 
   EMEL_INLINE_MEMBER const uint8_t* record(int t) const { return records + static_cast<size_t>(t) * stride; }
+  template <int kHalf>
+  EMEL_INLINE_MEMBER float half_term(int t, size_t b) const {
+    return half_terms[t][2 * (b % kSuperBlocks) + kHalf];
+  }
 
   template <int kHalf, int kPart>
   EMEL_INLINE_MEMBER void add_half(const U8 (&w)[8], size_t b) {
@@ -202,7 +235,7 @@ struct GroupTile {
 #pragma unroll
     for (int t = 0; t < T; ++t) {
       if constexpr (kExcess != 0) idot[t] = i_shr<kExcess>(idot[t]);
-      acc[t] = add_product<kType, kHalf>(acc[t], idot[t], scale, record(t), layout, b);
+      acc[t] = add_product<kType>(acc[t], idot[t], scale, record(t), layout, b, half_term<kHalf>(t, b));
     }
   }
 
@@ -211,7 +244,9 @@ struct GroupTile {
     if constexpr (has_offset(format_of(kType).scales)) {
       const F32 offset = offset_of<kType>(group, b, kHalf, unit);
 #pragma unroll
-      for (int t = 0; t < T; ++t) acc[t] = add_offset<kType, kHalf>(acc[t], offset, record(t), layout, b);
+      for (int t = 0; t < T; ++t) {
+        acc[t] = add_offset<kType>(acc[t], offset, record(t), layout, b, half_term<kHalf>(t, b));
+      }
     }
   }
 
@@ -233,13 +268,12 @@ struct GroupTile {
     constexpr size_t kStep = kLayout.unit_bytes * kParts / kLayout.unit_blocks;
 #pragma unroll
     for (int t = 0; t < T; ++t) acc[t] = f_zero();
+    const bool fetches = fetches_ahead(kLayout.format.quants, T, layout.bytes());
     for (size_t b = 0; b < layout.n_blocks; b += kParts) {
       load_unit_scales<kType>(group, b, unit);
-      if constexpr (fetches_ahead(kLayout.format.quants, T)) {
-        const uint8_t* ahead = group + b / kParts * kStep + kFetchAhead;
 #pragma unroll
-        for (size_t at = 0; at < kStep; at += kCacheLine) __builtin_prefetch(ahead + at);
-      }
+      for (int t = 0; t < T; ++t) load_half_terms<kType>(record(t), layout, b, half_terms[t]);
+      if (fetches) fetch_weights(group + b / kParts * kStep, kStep);
       add_block<0>(b);
       if constexpr (kParts == 4) {
         add_block<1>(b + 1);
@@ -254,7 +288,7 @@ template <uint32_t kType, int kPlanes, int T>
 EMEL_INLINE void token_tile(const MatmulArgs& m, size_t group_bytes, const QuantizedLayout& layout, size_t group,
                             size_t token) {
   GroupTile<kType, kPlanes, T> tile{m.packed + group * group_bytes, m.activation + token * m.activation_stride,
-                               m.activation_stride, layout, {}, {}};
+                               m.activation_stride, layout, {}, {}, {}};
   tile.add_blocks();
 #pragma unroll
   for (int t = 0; t < T; ++t) store_rows(m, group, token + static_cast<size_t>(t), tile.acc[t]);
@@ -328,9 +362,7 @@ EMEL_INLINE void float_tile(const MatmulArgs& m, const Weight* columns, size_t g
   size_t k = 0;
   for (; k + 4 <= m.cols; k += 4) {
     if constexpr (T > 1) {
-      const uint8_t* ahead = reinterpret_cast<const uint8_t*>(columns + k * kRowsPerGroup) + kFetchAhead;
-#pragma unroll
-      for (size_t at = 0; at < 4 * kRowsPerGroup * sizeof(Weight); at += kCacheLine) __builtin_prefetch(ahead + at);
+      fetch_weights(reinterpret_cast<const uint8_t*>(columns + k * kRowsPerGroup), 4 * kRowsPerGroup * sizeof(Weight));
     }
 #pragma unroll
     for (int p = 0; p < 4; ++p) {

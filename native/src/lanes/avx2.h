@@ -128,6 +128,11 @@ EMEL_INLINE F32 f_load_high_nibbles(const uint8_t* p) {
   const I32 bytes = i_load_u8(p);
   return f_from_i({_mm256_srli_epi32(bytes.lo, 4), _mm256_srli_epi32(bytes.hi, 4)});
 }
+EMEL_INLINE F32 f_load_twice(const float* p) {
+  const __m256 v = _mm256_loadu_ps(p);
+  return {_mm256_permutevar8x32_ps(v, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3)),
+          _mm256_permutevar8x32_ps(v, _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7))};
+}
 
 // ---- 64 bytes: four elements of each of 16 rows
 

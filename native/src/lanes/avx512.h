@@ -88,6 +88,10 @@ EMEL_INLINE F32 f_load_low_nibbles(const uint8_t* p) {
 EMEL_INLINE F32 f_load_high_nibbles(const uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_srli_epi32(_mm512_cvtepu8_epi32(load_16(p)), 4));
 }
+EMEL_INLINE F32 f_load_twice(const float* p) {
+  const I32 lanes = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+  return _mm512_permutexvar_ps(lanes, _mm512_castps256_ps512(_mm256_loadu_ps(p)));
+}
 
 // ---- 64 bytes: four elements of each of 16 rows
 

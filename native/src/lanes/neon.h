@@ -120,6 +120,11 @@ EMEL_INLINE F32 f_from_u8(uint8x16_t bytes) {
 EMEL_INLINE F32 f_load_u8(const uint8_t* p) { return f_from_u8(vld1q_u8(p)); }
 EMEL_INLINE F32 f_load_low_nibbles(const uint8_t* p) { return f_from_u8(vandq_u8(vld1q_u8(p), vdupq_n_u8(15))); }
 EMEL_INLINE F32 f_load_high_nibbles(const uint8_t* p) { return f_from_u8(vshrq_n_u8(vld1q_u8(p), 4)); }
+EMEL_INLINE F32 f_load_twice(const float* p) {
+  const float32x4_t lo = vld1q_f32(p);
+  const float32x4_t hi = vld1q_f32(p + 4);
+  return {{vzip1q_f32(lo, lo), vzip2q_f32(lo, lo), vzip1q_f32(hi, hi), vzip2q_f32(hi, hi)}};
+}
 
 // ---- 64 bytes: four elements of each of 16 rows, four rows in a register
 

@@ -176,6 +176,12 @@ EMEL_INLINE F32 f_load_high_nibbles(const uint8_t* p) {
   EMEL_LANES r.v[lane] = static_cast<float>(p[lane] >> 4);
   return r;
 }
+// Lanes 2 i and 2 i + 1 are p[i].
+EMEL_INLINE F32 f_load_twice(const float* p) {
+  F32 r;
+  EMEL_LANES r.v[lane] = p[lane / 2];
+  return r;
+}
 
 // ---- 64 bytes: four elements of each of 16 rows
 

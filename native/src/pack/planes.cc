@@ -20,6 +20,18 @@ void get_pairs(const uint8_t* planes, int bit, size_t lane, uint8_t* q) {
   }
 }
 
+void get_threes(const uint8_t* planes, size_t lane, uint8_t* q) {
+  uint32_t upper[3];
+  for (size_t v = 0; v < 3; ++v) {
+    const uint32_t word = get(planes, v, lane);
+    set_word(q, v, word & every(7));
+    set_word(q, v + 3, word >> 3 & every(7));
+    upper[v] = word >> 6 & every(3);
+  }
+  set_word(q, 6, upper[0] | (upper[2] & every(1)) << 2);
+  set_word(q, 7, upper[1] | (upper[2] & every(2)) << 1);
+}
+
 void get_bits(const uint8_t* plane, int bit, size_t lane, uint8_t* q) {
   for (size_t j = 0; j < 8; ++j) {
     set_word(q, j, word_of(q, j) | (get(plane, 0, lane) >> j & every(1)) << bit);
@@ -39,8 +51,7 @@ void get_quants(Quants kind, const uint8_t* quants, size_t block, size_t lane, u
     case Quants::kTwo:
       return get_field(quants, block % kFields, lane, q);
     case Quants::kThree:
-      get_pairs(quants, 0, lane, q);
-      return get_bits(quants + 2 * kVector, 2, lane, q);
+      return get_threes(quants, lane, q);
     case Quants::kFive:
       get_nibbles(quants, lane, q);
       return get_bits(quants + 4 * kVector, 4, lane, q);

@@ -55,6 +55,16 @@ inline void put_bits(const uint8_t* q, int bit, uint8_t* plane, size_t lane) {
   put(plane, 0, lane, word);
 }
 
+// Three bits: j and j + 3 in vector j of three, whose upper two bits are those of 6 and 7: two, two, a third of each.
+inline void put_threes(const uint8_t* q, uint8_t* planes, size_t lane) {
+  const uint32_t six = word_of(q, 6);
+  const uint32_t seven = word_of(q, 7);
+  const uint32_t upper[3] = {six & every(3), seven & every(3), (six >> 2 & every(1)) | (seven >> 1 & every(2))};
+  for (size_t v = 0; v < 3; ++v) {
+    put(planes, v, lane, (word_of(q, v) & every(7)) | (word_of(q, v + 3) & every(7)) << 3 | upper[v] << 6);
+  }
+}
+
 // Two bits, in a field of their own of eight vectors.
 inline void put_field(const uint8_t* q, size_t field, uint8_t* quants, size_t lane) {
   for (size_t j = 0; j < 8; ++j) put(quants, j, lane, get(quants, j, lane) | (word_of(q, j) & every(3)) << (2 * field));
@@ -67,8 +77,7 @@ void put_quants(const uint8_t* q, uint8_t* quants, size_t block, size_t lane) {
   } else if constexpr (kKind == Quants::kTwo) {
     put_field(q, block % kFields, quants, lane);
   } else if constexpr (kKind == Quants::kThree) {
-    put_pairs(q, 0, quants, lane);
-    put_bits(q, 2, quants + 2 * kVector, lane);
+    put_threes(q, quants, lane);
   } else {
     static_assert(kKind == Quants::kNibbles || kKind == Quants::kTable || kKind == Quants::kFive ||
                   kKind == Quants::kSix);
