@@ -1,4 +1,4 @@
-"""Every check of plan/verify.cc on plans: one damage each, refused with a text that says what was seen and allowed."""
+"""Every check of plan/verify*.cc on plans: one damage each, refused, with what was seen and allowed."""
 
 from __future__ import annotations
 

@@ -30,6 +30,8 @@ const Kernels* kernels_of(int32_t isa);
 // Of the address of a weight's bytes.
 uint64_t weight_alignment(const emel_weight& weight);
 emel_status verify_plan(const emel_plan& plan);
+// The record at index alone.
+emel_status verify_op(const emel_plan& plan, const emel_op& op, uint64_t index);
 // The least rows of any table of positions.
 uint64_t positions_of(const emel_plan& plan);
 emel_status verify_batch(const emel_plan& plan, const emel_batch& batch);
