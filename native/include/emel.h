@@ -6,7 +6,8 @@
  *      calling thread is emel_last_error().
  *   3. Pointers are borrowed unless a function's name ends in _create; what _create made,
  *      _destroy frees. Nothing is kept past a call but what a handle's comment says.
- *   4. Structs only grow at the end, and with EMEL_ABI_VERSION.
+ *   4. EMEL_ABI_VERSION is made of the declarations of all emel*.h, so it changes with every one of them and the loader
+ *      refuses a library of other declarations (tests/unit/_native/test_abi_version.py says what it has to be).
  */
 #ifndef EMEL_H
 #define EMEL_H
@@ -23,7 +24,7 @@ extern "C" {
 #define EMEL_API __attribute__((visibility("default")))
 #endif
 
-#define EMEL_ABI_VERSION 1u
+#define EMEL_ABI_VERSION 0x91b6ef83u
 /* Changes whenever any result could change (docs/concepts/numerics.md). Plans of either kind of activations have results
  * of their own under the same version. */
 #define EMEL_NUMERICS_VERSION 1u

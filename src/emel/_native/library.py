@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-ABI_VERSION = 1
+ABI_VERSION = 0x91B6EF83  # of emel.h
 
 _NAMES = {"win32": "emel.dll", "darwin": "libemel.dylib"}
 
@@ -40,7 +40,9 @@ def _load() -> ctypes.CDLL:
     library.emel_abi_version.restype = ctypes.c_uint32
     found = library.emel_abi_version()
     if found != ABI_VERSION:
-        raise ImportError(f"{path} has ABI version {found}, this package needs {ABI_VERSION}: reinstall emel")
+        raise ImportError(
+            f"{path} has ABI version {found:#010x}, this package needs {ABI_VERSION:#010x}: reinstall emel"
+        )
     library.emel_last_error.restype = ctypes.c_char_p
     return library
 
