@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from emel.engine.model import Model
 
-N_WARM, N_STEPS = 50, 200
+N_WARM, N_STEPS, N_ROUNDS = 50, 200, 5
 PROMPT = [5, 9, 77, 140, 3]
 PACKAGE = str(Path(emel.__file__).parent / "*")
 SAMPLING: dict[str, dict[str, object]] = {
@@ -104,13 +104,21 @@ def survivors(before: tracemalloc.Snapshot, after: tracemalloc.Snapshot) -> dict
 @pytest.mark.usefixtures("tracing")
 @pytest.mark.parametrize("name", SAMPLING)
 def test_decoding_leaves_nothing_allocated_in_python(model: Model, name: str) -> None:
-    """The collector is off: garbage in cycles would count as well."""
-    steps = text_steps(model, **SAMPLING[name])
-    decode(N_WARM, steps)
-    before = tracemalloc.take_snapshot()
-    decode(N_STEPS, steps)
-    grown = survivors(before, tracemalloc.take_snapshot())
-    assert {line: size for line, size in grown.items() if not OF_THE_REQUEST.search(line)} == {}
+    """The collector is off: garbage in cycles would count as well.
+
+    The thread that computes may be so far ahead of this one that the request is over while it is measured, and its
+    blocks kept for others. Such a round says nothing of steps; a leak in a step is there in every round.
+    """
+    for _ in range(N_ROUNDS):
+        steps = text_steps(model, **SAMPLING[name])
+        decode(N_WARM, steps)
+        before = tracemalloc.take_snapshot()
+        decode(N_STEPS, steps)
+        grown = survivors(before, tracemalloc.take_snapshot())
+        others = {line: size for line, size in grown.items() if not OF_THE_REQUEST.search(line)}
+        if not others:
+            break
+    assert others == {}
     assert sum(blocks for blocks, _ in grown.values()) <= 2 * N_STEPS + N_STEPS // 8
     assert sum(n_bytes for _, n_bytes in grown.values()) < 200 * N_STEPS
 
