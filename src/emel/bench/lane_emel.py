@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from emel import Model
 
 
+def ready_of(model: Model) -> Ready:
+    """What EMEL says of itself, with this model."""
+    from emel.bench.machine import emel_version, route_name
+
+    return Ready("EMEL", emel_version(), route_name(model), model.n_vocab)
+
+
 class EmelEngine:
     """EMEL behind the protocol."""
 
@@ -25,9 +32,7 @@ class EmelEngine:
 
     def describe(self) -> Ready:
         """Name, version, kernel route and vocabulary."""
-        from emel.bench.machine import emel_version, route_name
-
-        return Ready("EMEL", emel_version(), route_name(self._model), self._model.n_vocab)
+        return ready_of(self._model)
 
     def measure(self, prompt_ids: Sequence[int], n_decode: int) -> Timings:
         """Prefills exactly these tokens in an empty context, then takes n_decode greedy steps."""

@@ -10,13 +10,15 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from emel.bench.protocol import Ready, private_stdout
+from emel.bench.lane_emel import ready_of
+from emel.bench.protocol import private_stdout
 from emel.bench.wavefront_protocol import serve_waves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from emel import Chunk, Completion, Model
+    from emel.bench.protocol import Ready
 
 
 class _Clock:
@@ -63,9 +65,7 @@ class EmelWaves:
 
     def describe(self) -> Ready:
         """Name, version, kernel route and vocabulary."""
-        from emel.bench.machine import emel_version, route_name
-
-        return Ready("EMEL", emel_version(), route_name(self._model), self._model.n_vocab)
+        return ready_of(self._model)
 
     def generate(self, prompts: Sequence[Sequence[int]], n_decode: int) -> list[list[float]]:
         """Submits all prompts at once; nothing is reused of earlier runs."""
