@@ -211,3 +211,56 @@ def test_run_says_what_is_wrong_with_an_override(tmp_path: Path) -> None:
     outcome = run_emel("run", "--override-kv", "a=i32:5", "-p", "Hi", folder=tmp_path)
     assert outcome.code == 2
     assert "override of 'a' has type 'i32': KEY=TYPE:VALUE with the types int, float, bool, str" in outcome.err
+
+
+CONSTRAINTS: dict[tuple[str, ...], dict[str, Any]] = {
+    ("-j", '{"type": "array"}'): {"json_schema": {"type": "array"}},
+    ("--json-schema", "{}"): {"json_schema": {}},
+    ("-jf", "schema.json"): {"json_schema": {"type": "null"}},
+    ("--grammar", 'root ::= "a"'): {"grammar": 'root ::= "a"'},
+    ("--grammar-file", "a.gbnf"): {"grammar": 'root ::= "b"\n'},
+    ("--regex", "a+"): {"regex": "a+"},
+    ("--choice", "yes", "--choice", "no"): {"choice": ["yes", "no"]},
+}
+
+
+@pytest.mark.parametrize("words", CONSTRAINTS, ids=" ".join)
+def test_constraints_are_keywords_of_the_api(tmp_path: Path, model: str, words: tuple[str, ...]) -> None:
+    (tmp_path / "schema.json").write_text('{"type": "null"}')
+    (tmp_path / "a.gbnf").write_text('root ::= "b"\n')
+    given = [str(tmp_path / word) if word in {"schema.json", "a.gbnf"} else word for word in words]
+    outcome, calls = run_logged(model, "x", *given, folder=tmp_path)
+    assert outcome.code == 0, outcome.err
+    assert calls["chat"]["sampling"] == CONSTRAINTS[words]
+
+
+REFUSED_CONSTRAINTS: dict[tuple[str, ...], str] = {
+    ("-j", "{"): "argument -j/--json-schema: it is no JSON",
+    ("-j", "3"): "argument -j/--json-schema: it must be a JSON schema, an object",
+    ("-jf", "/dev/zero"): "argument -jf/--json-schema-file: /dev/zero has more than the 4194304 bytes",
+    ("-jf", "/dev/null"): "argument -jf/--json-schema-file: it is no JSON",
+    ("--grammar", ""): "argument --grammar: it is empty",
+    ("--grammar-file", "nowhere"): "argument --grammar-file: [Errno 2] No such file",
+    ("--regex", "a", "--choice", "b"): "argument --choice: not allowed with argument --regex",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED_CONSTRAINTS, ids=" ".join)
+def test_constraints_that_are_none_are_refused_by_their_flag(
+    tmp_path: Path, model: str, words: tuple[str, ...]
+) -> None:
+    outcome, calls = run_logged(model, "x", *words, folder=tmp_path)
+    assert outcome.code == 2
+    assert f"emel: error: {REFUSED_CONSTRAINTS[words]}" in outcome.err
+    assert "load" not in calls
+
+
+@pytest.mark.parametrize("words", [("-f", "/dev/zero"), ("-f", "-")])
+def test_a_prompt_without_end_is_an_error(tmp_path: Path, model: str, words: tuple[str, ...]) -> None:
+    with open("/dev/zero", "rb") as endless:  # noqa: PTH123
+        command = [*FAKE, "run", model, *words]
+        done = subprocess.run(
+            command, stdin=endless, capture_output=True, text=True, timeout=60, check=False, env=environment(tmp_path)
+        )
+    assert done.returncode == 1
+    assert "has more than the 268435456 bytes that are read of it" in done.stderr

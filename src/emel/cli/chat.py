@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_model, add_session
+from emel.cli.constraints import add_constraints, constraint_options
 from emel.cli.sampling import add_sampling, sampling_options
 from emel.cli.terminal import UsageError, say, say_error, say_note
 from emel.cli.tracing import add_trace, traced
@@ -35,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     volume.add_argument("-q", "--quiet", action="store_true", help="nothing on stderr but errors")
     add_model(parser)
     add_sampling(parser)
+    add_constraints(parser)
     add_session(parser)
     add_trace(parser)
 
@@ -49,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     if flagged and arguments.words:
         raise UsageError(f"unexpected argument {arguments.words!r}: the model is given by a flag")
     system = None if arguments.system is None else as_text(arguments.system)
-    sampling = sampling_options(arguments)
+    sampling = {**sampling_options(arguments), **constraint_options(arguments)}
     interactive = sys.stdin.isatty()
     with traced(arguments), open_model(arguments.words or flagged, arguments) as model:
         conversation = model.session(system, **sampling)

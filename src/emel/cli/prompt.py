@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import chosen_model
+from emel.cli.files import read_file
 from emel.cli.terminal import UsageError, say
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ def read_prompt(word: str | None, arguments: argparse.Namespace) -> str:
             return text
         raise UsageError("no prompt: the one given is empty")
     if arguments.file is not None and arguments.file != "-":
-        if (text := _decode(Path(arguments.file).read_bytes(), arguments.file)).strip():
+        if (text := _decode(read_file(arguments.file), arguments.file)).strip():
             return text
         raise UsageError(f"no prompt: the file {arguments.file!r} is empty")
     if arguments.file is None and sys.stdin.isatty():
         raise UsageError("no prompt: give it as an argument, by -p or -f, or pipe it in (emel chat is interactive)")
-    text = _decode(sys.stdin.buffer.read(), "standard input")
+    text = _decode(read_file("-"), "standard input")
     if not text.strip():
         raise UsageError("no prompt: none is given by argument, -p or -f, and standard input is empty")
     return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_model, add_session
+from emel.cli.constraints import add_constraints, constraint_options
 from emel.cli.sampling import add_sampling, sampling_options
 from emel.cli.tracing import add_trace, traced
 
@@ -32,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="nothing on stderr but errors")
     add_model(parser)
     add_sampling(parser)
+    add_constraints(parser)
     add_session(parser)
     add_trace(parser)
 
@@ -44,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     model_name, word = split_words(arguments)
     prompt = read_prompt(word, arguments)
-    sampling = sampling_options(arguments)
+    sampling = {**sampling_options(arguments), **constraint_options(arguments)}
     with traced(arguments), open_model(model_name, arguments) as model:
         if arguments.raw:
             chunks = model.stream(prompt, **sampling)

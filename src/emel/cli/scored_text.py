@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_model, add_session, chosen_model, whole_number
+from emel.cli.files import read_file
 from emel.cli.terminal import UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def split_model_and_file(arguments: argparse.Namespace) -> tuple[str | None, str
 
 def read_text(file: str) -> bytes:
     """The bytes of a file, or of standard input for -."""
-    return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    return read_file(file)
 
 
 def open_scored(model: str | None, arguments: argparse.Namespace) -> Model:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_session, number, whole_number
+from emel.cli.files import read_file
 from emel.cli.models import load_keywords, locate
 from emel.cli.terminal import UsageError, say
 from emel.errors import EmelError
@@ -30,6 +31,7 @@ examples:
 --memory is one budget for all models: one that is asked for takes the place of those not in use.
 The page is at http://127.0.0.1:8080/. SIGTERM lets running requests end; a second signal ends at once.
 """
+_MOST_KEY_BYTES = 1 << 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -112,12 +114,19 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 def _keys(arguments: argparse.Namespace) -> tuple[str, ...]:
     keys = _parts(arguments.api_key or os.environ.get("EMEL_API_KEY"))
     if arguments.api_key_file:
-        lines = Path(arguments.api_key_file).read_text(encoding="utf-8").splitlines()
+        lines = _key_lines(arguments.api_key_file)
         found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
         if not found:
             raise UsageError(f"--api-key-file {arguments.api_key_file}: there is no key in it")
         keys += found
     return tuple(keys)
+
+
+def _key_lines(path: str) -> list[str]:
+    try:
+        return read_file(path, _MOST_KEY_BYTES).decode().splitlines()
+    except UnicodeDecodeError:
+        raise UsageError(f"--api-key-file {path} is not valid UTF-8") from None
 
 
 def _parts(text: str | None) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_model
+from emel.cli.files import read_file
 from emel.cli.models import locate
 from emel.cli.terminal import UsageError, write_out
 
@@ -57,11 +57,9 @@ def _read_bytes(word: str | None, arguments: argparse.Namespace) -> bytes:
     given = arguments.prompt if word is None else word
     if given is not None:
         return os.fsencode(given)
-    if arguments.file is not None and arguments.file != "-":
-        return Path(arguments.file).read_bytes()
     if arguments.file is None and sys.stdin.isatty():
         raise UsageError("no text: give it as an argument, by -p or -f, or pipe it in")
-    return sys.stdin.buffer.read()
+    return read_file(arguments.file or "-")
 
 
 def _readable(piece: bytes) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_model, add_session, chosen_model
+from emel.cli.files import read_regular_file
 from emel.cli.terminal import write_out
 
 if TYPE_CHECKING:
     import argparse
 
+MOST_BYTES = 64 << 20
+"""Of a transcript; one of a million steps has about half of it."""
 EPILOG = """\
 A transcript comes with a server's answer to a request that has "transcript": true; the whole answer may be given too.
 Exit codes: 0 every step is equal, 1 a step differs.
@@ -34,8 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
     from emel.errors import RequestError
 
     try:
-        given = json.loads(Path(arguments.transcript).read_text(encoding="utf-8"))
-    except ValueError as error:
+        given = json.loads(read_regular_file(arguments.transcript, MOST_BYTES).decode())
+    except (ValueError, RecursionError) as error:
         raise RequestError(f"{arguments.transcript} is no JSON: {error}") from None
     transcript = Transcript.from_json(given)
     with open_model(chosen_model(arguments), arguments) as model:

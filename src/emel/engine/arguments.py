@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from emel.text.tokenizer import Tokenizer
 
 _MOST_BITS = 64
-_KEYWORDS = ("cache_prompt", "priority", "constraint", "shown_controls", "digests", "speculate")
+_KEYWORDS = ("cache_prompt", "priority", "new_constraint", "shown_controls", "digests", "speculate")
+CONSTRAINTS = ("json_schema", "grammar", "regex", "choice")
 MAX_STOP_CHARACTERS = 1 << 17
 """In all stop strings of a request: what finds them takes about a microsecond to make for each."""
 SPECULATIONS = ("lookup",)

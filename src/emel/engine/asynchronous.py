@@ -6,12 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from emel.engine.results import Chunk, Completion
+from emel.engine.submission import is_constrained, with_constraint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Self
+    from collections.abc import Callable, Mapping
+    from typing import Any, Self
 
-    from emel.engine.request import Listener, Request
+    from emel.engine.request import Request
+    from emel.engine.session import Session
 
 
 class _LoopListener:
@@ -48,17 +50,29 @@ class AsyncStream:
     """The chunks of one answer: an asynchronous iterator, and context manager that closes it. For one event loop.
 
     Make it in a coroutine. The answer is computed from then on, whether it is read or not. Cancelling the task that
-    reads it cancels the request, as `aclose` and leaving it to be collected do.
+    reads it cancels the request, as `aclose` and leaving it to be collected do. A constraint is compiled in a thread
+    before; one that cannot be had raises RequestError where the first chunk would come.
     """
 
-    def __init__(self, submit: Callable[[Listener], Request]) -> None:
+    def __init__(self, submit: Callable[..., Request], options: Mapping[str, Any], session: Session) -> None:
         self._is_done = True
         self._heard: asyncio.Queue[Chunk | Completion | Exception] = asyncio.Queue()
-        listener = _LoopListener(self._heard)
-        self._request = listener.request = submit(listener)
+        self._listener = _LoopListener(self._heard)
+        self._compiling: asyncio.Task[None] | None = None
+        if is_constrained(options):
+            self._compiling = asyncio.ensure_future(self._begin(submit, options, session))
+        else:
+            self._listener.request = submit(self._listener, **options)
         self._is_done = False
         self.completion: Completion | None = None
-        """The whole answer, once it was read to its end or closed (then "cancelled")."""
+        """The whole answer, once it was read to its end or closed (then "cancelled"; None if it had not begun)."""
+
+    async def _begin(self, submit: Callable[..., Request], options: Mapping[str, Any], session: Session) -> None:
+        try:
+            prepared = await asyncio.to_thread(with_constraint, options, session)
+            self._listener.request = submit(self._listener, **prepared)
+        except Exception as error:  # its reader raises it
+            self._heard.put_nowait(error)
 
     def __aiter__(self) -> Self:
         return self
@@ -85,7 +99,7 @@ class AsyncStream:
         if self._is_done:
             return
         self._cancel()
-        while True:
+        while self._listener.request is not None:
             heard = await self._heard.get()
             if isinstance(heard, Exception):
                 return
@@ -103,17 +117,23 @@ class AsyncStream:
         self._cancel()
 
     def _cancel(self) -> None:
-        if not self._is_done:
-            self._is_done = True
-            self._request.cancel()
+        if self._is_done:
+            return
+        self._is_done = True
+        if self._listener.request is not None:
+            self._listener.request.cancel()
+        elif self._compiling is not None:
+            self._compiling.cancel()
 
 
-async def complete_async(submit: Callable[[Listener], Request]) -> Completion:
+async def complete_async(submit: Callable[..., Request], options: Mapping[str, Any], session: Session) -> Completion:
     """Submits a request and waits for its end; cancels it when the task is cancelled."""
+    if is_constrained(options):
+        options = await asyncio.to_thread(with_constraint, options, session)
     heard: asyncio.Queue[Chunk | Completion | Exception] = asyncio.Queue()
     listener = _LoopListener(heard)
     listener.wants_chunks = False
-    request = listener.request = submit(listener)
+    request = listener.request = submit(listener, **options)
     try:
         result = await heard.get()
     except BaseException:

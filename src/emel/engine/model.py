@@ -24,7 +24,7 @@ from emel.engine.fingerprint import fingerprint_of
 from emel.engine.many import PROMPTS_PER_LANE, new_bar, run_many, submissions_of
 from emel.engine.session import Session, closed_error
 from emel.engine.stream import Stream
-from emel.engine.submission import complete, submit_all
+from emel.engine.submission import complete, submit_all, with_constraint
 from emel.engine.wave import Wave
 from emel.errors import RequestError
 from emel.text.chat import load_chat_template
@@ -52,8 +52,10 @@ class Model:
     """A loaded model. Thread-safe: requests of several threads are computed together. A context manager.
 
     Keywords of every generating method: those of SamplingParams, stop (a string or several), cache_prompt (False: share
-    no prefix with other requests), speculate (False: compute no guesses) and priority (see emel.text.waiting). Errors:
-    RequestError (a ValueError) for everything that keeps a request from being answered.
+    no prefix with other requests), speculate (False: compute no guesses), priority (see emel.text.waiting), and at most
+    one that says what the answer must obey: json_schema (a dict, or JSON), grammar (GBNF), regex, or choice (several
+    texts, of which it is one). Errors: RequestError (a ValueError) for everything that keeps a request from being
+    answered.
     """
 
     def __init__(
@@ -218,22 +220,23 @@ class Model:
         """
         session = self._open()
         session.check_may_wait()
-        checked_request(sampling, session.tokenizer)
+        options = dict(with_constraint(sampling, session))
+        checked_request(options, session.tokenizer)
         n_prompts = len(prompts) if isinstance(prompts, Sized) else None
-        submissions = submissions_of(self.submit, self._encode, checked_prompts(prompts), sampling)
+        submissions = submissions_of(self.submit, self._encode, checked_prompts(prompts), options)
         return run_many(submissions, PROMPTS_PER_LANE * session.n_lanes, new_bar(n_prompts, is_wanted=progress))
 
     async def agenerate(self, prompt: str | bytes, **sampling: Any) -> Completion:
         """As `generate`, for asyncio; cancelling the task cancels the request."""
         from emel.engine.asynchronous import complete_async
 
-        return await complete_async(partial(self.submit, self._encode(prompt), **sampling))
+        return await complete_async(partial(self.submit, self._encode(prompt)), sampling, self._open())
 
     def astream(self, prompt: str | bytes, **sampling: Any) -> AsyncStream:
         """As `stream`, for asyncio; call it in a coroutine."""
         from emel.engine.asynchronous import AsyncStream
 
-        return AsyncStream(partial(self.submit, self._encode(prompt), **sampling))
+        return AsyncStream(partial(self.submit, self._encode(prompt)), sampling, self._open())
 
     @overload
     def achat(
@@ -249,9 +252,10 @@ class Model:
         """As `chat`, for asyncio: something to await, or with stream=True something to iterate over."""
         from emel.engine.asynchronous import AsyncStream, complete_async
 
-        self._open().check_generates()
-        submit = partial(self.submit, self.encode_chat(messages), **sampling)
-        return AsyncStream(submit) if stream else complete_async(submit)
+        session = self._open()
+        session.check_generates()
+        submit = partial(self.submit, self.encode_chat(messages))
+        return AsyncStream(submit, sampling, session) if stream else complete_async(submit, sampling, session)
 
     def submit(self, prompt_ids: Iterable[int], listener: Listener, **options: Any) -> Request:
         """Has a prompt answered to a listener, in the midst of the others; returns at once. For any thread.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from emel.engine.failures import as_request_error
 from emel.engine.results import Chunk, Completion, Timings
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from emel.engine.session import Session
+    from emel.text.constraint import Constraint
     from emel.text.lanes import Lane, WaveKey
     from emel.text.sampling import SamplingParams
     from emel.text.stop_strings import StopStrings
@@ -59,7 +60,7 @@ class Request:
         stops: StopStrings,
         cache_prompt: bool = True,
         priority: int = 0,
-        constraint: Any = None,
+        constraint: Constraint | None = None,
         shown_controls: Iterable[str] = (),
         digests: bool = False,
         speculate: bool = True,

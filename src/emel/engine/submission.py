@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from emel.engine.arguments import checked_prompt, checked_request
+from emel.engine.arguments import CONSTRAINTS, checked_prompt, checked_request
 from emel.engine.failures import request_failures
 from emel.engine.request import Request, random_seed
 from emel.engine.stream import Ending
@@ -38,17 +38,16 @@ def submit_all(
     session.check_open()
     session.check_generates()
     ids = checked_prompt(prompt_ids, session.n_vocab, session.n_ctx)
-    params, stops, keywords = checked_request(options, session.tokenizer)
+    params, stops, keywords = checked_request(with_constraint(options, session), session.tokenizer)
+    new_constraint = keywords.pop("new_constraint", None) or _no_constraint
     if params.n != len(listeners):
         raise RequestError(
             f"n is {params.n}, and {len(listeners)} listens: every answer needs a listener",
             hint="ask for n answers with generate or chat",
         )
-    if len(listeners) > 1 and keywords.get("constraint") is not None:
-        raise RequestError("a constraint follows one answer, n asks for several: ask for them one by one")
     with request_failures():
         made = [
-            Request(session, ids, each, listener, stops=stops, **keywords)
+            Request(session, ids, each, listener, stops=stops, constraint=new_constraint(), **keywords)
             for each, listener in zip(_seeded(params, len(listeners)), listeners, strict=True)
         ]
     requests = [] if into is None else into
@@ -57,6 +56,24 @@ def submit_all(
     leader.followers.extend(followers)
     session.submit(leader)
     return requests
+
+
+def _no_constraint() -> None:
+    """What an answer obeys that nobody asks anything of."""
+
+
+def is_constrained(options: Mapping[str, Any]) -> bool:
+    """Whether something has to be compiled for a request with these keywords, which may take a while."""
+    return any(options.get(name) is not None for name in CONSTRAINTS)
+
+
+def with_constraint(options: Mapping[str, Any], session: Session) -> Mapping[str, Any]:
+    """The keywords with what makes a constraint for each answer in place of what names one. RequestError."""
+    if not any(name in options for name in CONSTRAINTS):
+        return options
+    from emel.engine.constraints import made_constraint
+
+    return made_constraint(options, session.tokenizer, session.n_vocab)
 
 
 def complete(session: Session, prompt_ids: Iterable[int], options: Mapping[str, Any]) -> Completion:

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from emel.engine.grammar_check import CHECKER
 from emel.errors import EmelError
 from emel.server import (
     chat,
@@ -37,7 +38,6 @@ from emel.server.connection import ClientGone
 from emel.server.ending import Ending
 from emel.server.errors import ApiError, of_exception
 from emel.server.gate import Gate
-from emel.server.grammar_check import CHECKER
 from emel.server.served import Holding
 
 if TYPE_CHECKING:

@@ -85,18 +85,11 @@ class Job:
     n: int = 1
 
     def submit(self, model: Model, listeners: Sequence[Hearing]) -> None:
-        """Submits the answers; the prompt is computed once. A constraint follows one answer, so then each is alone."""
-        if self.new_constraint is None:
-            for listener, request in zip(
-                listeners, model.submit_all(self.prompt_ids, listeners, **self.options), strict=True
-            ):
-                listener.request = request
-            return
-        for index, listener in enumerate(listeners):
-            own = {**self.options, "constraint": self.new_constraint()}
-            if own.get("seed") is not None:
-                own["seed"] += index
-            listener.request = model.submit(self.prompt_ids, listener, **own)
+        """Submits the answers; the prompt is computed once."""
+        options = {**self.options, "new_constraint": self.new_constraint}
+        requests = model.submit_all(self.prompt_ids, listeners, **options)
+        for listener, request in zip(listeners, requests, strict=True):
+            listener.request = request
 
 
 class Choices:

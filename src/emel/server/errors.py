@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 from starlette.responses import JSONResponse
 
+from emel.engine.grammar_check import CheckerBusyError
 from emel.errors import EmelError, ModelClosedError, RequestError
+from emel.text.constraint import ConstraintFailed
 from emel.text.errors import NotFiniteError, shown
 
 if TYPE_CHECKING:
@@ -36,10 +38,6 @@ _TYPES = {
 # https://docs.anthropic.com/en/api/errors
 _ANTHROPIC_TYPES = {413: "request_too_large", 500: "api_error", 503: "overloaded_error"}
 ANTHROPIC_PATHS = ("/v1/messages", "/v1/messages/count_tokens")
-
-
-class ConstraintFailed(RuntimeError):
-    """A constraint that cannot go on in the midst of an answer: it became too complex."""
 
 
 _KINDS = (
@@ -166,6 +164,8 @@ def kind_of_failure(error: Exception) -> str:
 def _of_engine(error: EmelError) -> ApiError:
     if isinstance(error, ModelClosedError):
         return _closed(error)
+    if isinstance(error, CheckerBusyError):
+        return ApiError(503, str(error), headers={"retry-after": "5"})
     return invalid(str(error)) if isinstance(error, RequestError) else _failed(error)
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 
+class ConstraintFailed(RuntimeError):
+    """A constraint that cannot go on in the midst of an answer: it became too complex."""
+
+
 class Constraint(Protocol):
     """The state of one request's constraint. Tokens are accepted in order; nothing is taken back."""
 

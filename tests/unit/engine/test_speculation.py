@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +99,7 @@ def random_request(random: Random, n_vocab: int) -> tuple[list[int], dict[str, A
     if options["max_tokens"] is not None and options["max_tokens"] < options.get("min_tokens", 0):
         del options["min_tokens"]
     if random.random() < 0.2:
-        options["constraint"] = Turns(n_vocab)
+        options["new_constraint"] = partial(Turns, n_vocab)
     return prompt, options
 
 
@@ -115,8 +116,6 @@ def outcome(completion: emel.Completion) -> tuple[Any, ...]:
 
 def plain(model: emel.Model, prompt: list[int], options: dict[str, Any]) -> emel.Completion:
     """The answer without guesses."""
-    if "constraint" in options:
-        options = {**options, "constraint": Turns(model.n_vocab)}
     completion = model.generate_ids(prompt, speculate=False, **options)
     assert completion.n_draft_tokens == completion.n_accepted_tokens == 0
     return completion

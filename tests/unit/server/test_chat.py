@@ -334,13 +334,14 @@ def test_the_template_alone_can_be_applied(serve: Callable[..., TestClient]) -> 
     assert prompt == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
-def test_several_choices_share_one_prompt_unless_each_obeys_a_constraint(serve: Callable[..., TestClient]) -> None:
+def test_several_choices_share_one_prompt_and_what_makes_their_constraints(serve: Callable[..., TestClient]) -> None:
     model = FakeModel("7")
     client = serve(model)
     assert client.post(PATH, json={**CHAT, "n": 3}).status_code == 200
     assert model.n_shared == [3]
     assert client.post(PATH, json={**CHAT, "n": 2, "seed": 5, "regex": "[0-9]"}).status_code == 200
-    assert model.n_shared == [3]
+    assert model.n_shared == [3, 2]
     first, second = model.requests[-2:]
     assert [first.options["seed"], second.options["seed"]] == [5, 6]
-    assert first.options["constraint"] is not second.options["constraint"]
+    made = [each.options["new_constraint"]() for each in (first, second)]
+    assert made[0] is not made[1]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 import jsonschema
 import pytest
 
-from emel.server import grammar_check
+from emel.engine import grammar_check
+from emel.engine.grammar_check import CHECKER
 from emel.server.constraints import constraint_of
 from emel.server.errors import ApiError
-from emel.server.grammar_check import CHECKER
 from emel.server.shapes import ChatRequest
 from unit.server.fake_model import FakeModel
 from unit.server.schemas import SCHEMAS, Schema

@@ -13,7 +13,7 @@ from emel.errors import ModelClosedError, RequestError
 from emel.io.errors import SourceError
 from emel.kernel.streaming import Traffic
 from emel.memory.prefix import PrefixCounters
-from emel.server.errors import ConstraintFailed
+from emel.text.constraint import ConstraintFailed
 from emel.text.errors import NotFiniteError
 from emel.text.lanes import WaveCounters
 from unit.server.fake_model import FakeModel

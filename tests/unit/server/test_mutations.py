@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from emel.server.grammar_check import CHECKER
+from emel.engine.grammar_check import CHECKER
 from unit.server.fake_model import FakeModel
 
 if TYPE_CHECKING:

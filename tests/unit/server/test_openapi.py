@@ -15,8 +15,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from emel.engine.grammar_check import CHECKER
 from emel.server.app import create_app
-from emel.server.grammar_check import CHECKER
 from emel.server.openapi import document
 from emel.server.served import ServedModels
 from emel.server.settings import Settings

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
-from emel.server.errors import ConstraintFailed
-from emel.server.grammar_check import CHECKER, limits
+from emel.engine.grammar_check import CHECKER, limits
+from emel.text.constraint import ConstraintFailed
 
 if TYPE_CHECKING:
-    from emel.engine.model import Model
+    from emel.text.tokenizer import Tokenizer
 
 _MAX_KEPT = 32
 """Compiled grammars of a model that are kept, those asked for last."""
@@ -23,22 +23,21 @@ _MAX_KEPT = 32
 class _Compiled:
     """A model's vocabulary for llguidance, and grammars compiled for it."""
 
-    def __init__(self, model: Model) -> None:
-        vocabulary = _Vocabulary(model)
-        ends = sorted(model.tokenizer.end_ids) or [vocabulary.eos_token_id]
-        self.tokenizer = LLTokenizer(TokenizerWrapper(vocabulary), n_vocab=model.n_vocab, eos_token=ends)
+    def __init__(self, tokenizer: Tokenizer, n_vocab: int) -> None:
+        vocabulary = _Vocabulary(tokenizer)
+        ends = sorted(tokenizer.end_ids) or [vocabulary.eos_token_id]
+        self.tokenizer = LLTokenizer(TokenizerWrapper(vocabulary), n_vocab=n_vocab, eos_token=ends)
         self.matchers: OrderedDict[str, LLMatcher] = OrderedDict()
 
 
-_compiled: weakref.WeakKeyDictionary[Model, _Compiled] = weakref.WeakKeyDictionary()
+_compiled: weakref.WeakKeyDictionary[Tokenizer, _Compiled] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
 class _Vocabulary:
     """A model's tokens in the form llguidance asks for."""
 
-    def __init__(self, model: Model) -> None:
-        tokenizer = model.tokenizer
+    def __init__(self, tokenizer: Tokenizer) -> None:
         n = tokenizer.n_vocab
         ends = tokenizer.end_ids
         self.eos_token_id = tokenizer.eos_id if tokenizer.eos_id is not None else min(ends, default=0)
@@ -51,15 +50,15 @@ class _Vocabulary:
         return self._encode(text, add_special=False, parse_special=False)
 
 
-def compiled_for(model: Model, grammar: str) -> LLMatcher:
-    """The grammar over the model's vocabulary, in its first state: to be copied. ValueError for one that cannot be had.
+def compiled_for(tokenizer: Tokenizer, n_vocab: int, grammar: str) -> LLMatcher:
+    """The grammar over a model's vocabulary, in its first state: to be copied. ValueError for one that cannot be had.
 
-    A model's first takes some tenths of a second more. For any thread.
+    A model's first takes some tenths of a second more. For any thread. CheckerBusyError.
     """
     with _lock:
-        found = _compiled.get(model)
+        found = _compiled.get(tokenizer)
         if found is None:
-            found = _compiled[model] = _Compiled(model)
+            found = _compiled[tokenizer] = _Compiled(tokenizer, n_vocab)
         matcher = found.matchers.get(grammar)
         if matcher is not None:
             found.matchers.move_to_end(grammar)
@@ -69,7 +68,7 @@ def compiled_for(model: Model, grammar: str) -> LLMatcher:
     matcher = LLMatcher(found.tokenizer, grammar, log_level=0, limits=limits())
     if matcher.is_error():
         raise ValueError(matcher.get_error())
-    if not _has_answer(matcher, model.n_vocab):
+    if not _has_answer(matcher, n_vocab):
         raise ValueError("nothing obeys it")
     with _lock:
         found.matchers[grammar] = matcher

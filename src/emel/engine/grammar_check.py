@@ -1,7 +1,7 @@
 """Whether a grammar can be compiled in reasonable time and memory: tried in a process of its own, which can be ended.
 
 Compiling is exponential for some schemas that fit in a tweet, whatever limits llguidance is given, and a thread that
-does it cannot be stopped. A grammar that passes here is compiled in the server, for the model's vocabulary.
+does it cannot be stopped. A grammar that passes here is compiled in the engine, for the model's vocabulary.
 
 Both sides speak messages of a length (4 bytes, little-endian) and that many bytes of UTF-8: a grammar there, its error
 back, empty for none.
@@ -9,15 +9,18 @@ back, empty for none.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import os
 import select
 import struct
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from emel.server.errors import ApiError
+from emel.errors import EmelError, RequestError
 
 if TYPE_CHECKING:
     from llguidance._lib import LLParserLimits
@@ -26,6 +29,7 @@ MAX_SECONDS = 5.0
 """What a grammar may take."""
 _MAX_WAIT_SECONDS = 15.0
 _MAX_START_SECONDS = 60.0
+_MAX_ALONE_SECONDS = 60
 _MAX_BYTES = 2 << 30  # address space of the process
 _LENGTH = struct.Struct("<I")
 
@@ -39,18 +43,24 @@ def limits() -> LLParserLimits:
     )
 
 
+class CheckerBusyError(RequestError):
+    """A grammar could not be checked in time because of others; later it can be."""
+
+
 class GrammarChecker:
     """The other process; it is started when it is first needed, and again after it had to be ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.close)
+        os.register_at_fork(after_in_child=self._forget)
 
     def check(self, grammar: str, max_seconds: float | None = None) -> str:
-        """What is wrong with it, "" for nothing; ApiError 503 when too many others are checked."""
+        """What is wrong with it, "" for nothing; CheckerBusyError when too many others are checked."""
         seconds = MAX_SECONDS if max_seconds is None else max_seconds
         if not self._lock.acquire(timeout=_MAX_WAIT_SECONDS):
-            raise ApiError(503, "other constraints are being compiled: try again later", headers={"retry-after": "5"})
+            raise CheckerBusyError("other constraints are being compiled: try again later")
         try:
             process = self._process or self._start()
             assert process.stdin is not None
@@ -63,6 +73,9 @@ class GrammarChecker:
         except (OSError, EOFError):
             self._end()
             return "it takes too much memory to compile"
+        except BaseException:  # interrupted: the answer would be taken for that to the next question
+            self._end()
+            raise
         finally:
             self._lock.release()
 
@@ -72,11 +85,22 @@ class GrammarChecker:
             self._end()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "emel.server.grammar_check"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - no word of it is from elsewhere
-        assert self._process.stdout is not None
-        _read_within(self._process.stdout, _MAX_START_SECONDS)
-        return self._process
+        command = [sys.executable, "-P", "-m", "emel.engine.grammar_check"]  # -P: nothing of the working directory
+        path = [str(Path(__file__).parents[2]), *filter(os.path.isabs, sys.path)]
+        process = self._process = subprocess.Popen(  # noqa: S603 - no word of it is from elsewhere
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+        )
+        assert process.stdout is not None
+        try:
+            _read_within(process.stdout, _MAX_START_SECONDS)
+        except (OSError, EOFError):  # TimeoutError is one
+            self._end()
+            raise EmelError("the process that tries constraints could not be started") from None
+        return process
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -84,6 +108,16 @@ class GrammarChecker:
             process.kill()
             with contextlib.suppress(OSError), process:  # closes its pipes, and waits for it
                 pass
+
+    def _forget(self) -> None:
+        """In a process that forked: the other one belongs to its parent, and so do the pipes to it."""
+        self._lock = threading.Lock()
+        process, self._process = self._process, None
+        if process is not None:
+            process.returncode = 0  # not ours to wait for
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                pipe.close()
 
 
 CHECKER = GrammarChecker()
@@ -120,14 +154,17 @@ def main() -> None:
 
     from llguidance import LLMatcher
 
-    for each in (signal.SIGINT, signal.SIGTERM):  # of a terminal or a service: the server ends this process
+    for each in (signal.SIGINT, signal.SIGTERM):  # of a service: the engine ends this process
         signal.signal(each, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
     inner, outer = sys.stdin.buffer, sys.stdout.buffer
     _write(outer, "")
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
-            is_error, messages = LLMatcher.validate_grammar_with_warnings(_read(inner), limits=limits())
+            grammar = _read(inner)
+            signal.alarm(_MAX_ALONE_SECONDS)  # whoever asked may be gone without a word
+            is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits())
+            signal.alarm(0)
             _write(outer, messages[0][:2000] if is_error else "")
 
 
