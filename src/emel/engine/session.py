@@ -26,6 +26,7 @@ from emel.kernel.features import Route, choose_route
 from emel.kernel.numerics import Activations, choose_activations
 from emel.memory.sequences import blocks_for
 from emel.text.lanes import WaveKey
+from emel.text.prompt_share import PromptShare
 from emel.text.speculation import LookupSpeculator, StepCosts
 from emel.text.tokenizer import Tokenizer, load_tokenizer
 from emel.text.wavefront import MakeRoom, Shut, Step, Submit, WaveContext, WavefrontMachine, Withdraw
@@ -51,7 +52,7 @@ T = TypeVar("T")
 PREFILL_CHUNK = 512
 """Tokens of a step; a longer prompt is read in several."""
 MIXED_CHUNK = 128
-"""Tokens of prompts in a step in which others decode: what a long prompt may make them wait for."""
+"""Tokens of prompts in a step in which others decode, at most; as a rule their time allows fewer."""
 MAX_OUTPUTS = 64
 """Rows of logits, at least."""
 
@@ -171,11 +172,15 @@ class Session:
                 clock=self.clock,
                 n_lanes=self.n_lanes,
                 n_budget=self.batch.capacity.max_tokens,
-                # Where a step reads weights, a longer one costs little more, and fewer are needed.
-                n_mixed=self.chunk if self.is_streaming else min(MIXED_CHUNK, self.chunk),
+                share=self._new_share(),
                 costs=None if self.speculation is None and self.drafter is None else StepCosts(),
             )
         )
+
+    def _new_share(self) -> PromptShare:
+        if self.is_streaming:  # where a step reads weights, a longer one costs little more, and fewer are needed
+            return PromptShare(self.chunk, self.chunk)
+        return PromptShare(min(MIXED_CHUNK, self.chunk))
 
     # ---- from any thread
 

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 def plan_drafts(context: WaveContext) -> None:
     """Gives drafts to lanes of a planned step: as many rows as pay, and as fit the batch.
 
-    What pays is judged as if the step read no prompts: they make it longer, and a row of a draft no dearer.
+    What pays is judged as if the step read no prompts: they make it longer, and a row of a draft no dearer. Beside them
+    drafts get what time prompts leave.
     """
     assert context.costs is not None
     capacity, lanes = context.batch.capacity, context.step_lanes
     n_rows = sum(lane.generator.context.n_step for lane in lanes)
     n_most = min(context.n_budget - n_rows, capacity.max_outputs - len(lanes))
+    if context.n_reading:
+        n_most = min(n_most, context.share.guesses(context.n_deciding, len(context.lanes), context.n_reading))
     deciding = [index for index, lane in enumerate(lanes) if decides(lane.generator.context)]
     chances, guess_seconds = [], 0.0
     for index in deciding:

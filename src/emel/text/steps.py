@@ -29,8 +29,10 @@ def plan_step(context: WaveContext, _event: Step) -> None:
         return
     suspect = next((lane for lane in context.lanes if lane in context.suspects), None)
     lanes = context.lanes if suspect is None else [suspect]
-    n_deciding = sum(decides(lane.generator.context) for lane in lanes)
-    n_budget = min(context.n_budget - n_deciding, context.n_mixed) if n_deciding else context.n_budget
+    context.n_deciding = n_deciding = sum(decides(lane.generator.context) for lane in lanes)
+    n_budget = context.n_budget
+    if 0 < n_deciding < len(lanes):
+        n_budget = min(n_budget - n_deciding, context.share.tokens(n_deciding, len(lanes)))
     context.n_reading = 0
     for lane in sorted(lanes, key=lambda lane: lane.rank):
         generator = lane.generator.context
@@ -96,6 +98,8 @@ def compute(context: WaveContext, _event: Step) -> None:
     except Exception as error:
         context.error = error
     context.now = context.clock()
+    if context.n_deciding and context.error is None:
+        context.share.add(context.batch.n_tokens - context.n_reading, context.n_reading, context.now - begin)
     if context.costs is not None and not context.n_reading and not context.is_steady:  # steady: nobody guesses
         context.costs.add(context.batch.n_tokens, context.now - begin)
     context.counters.n_steps += 1

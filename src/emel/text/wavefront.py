@@ -2,8 +2,8 @@
 
 1. Admit: the first of the waiting line, again and again, while a lane is free, the request is compatible with the lanes
    that run, and the memory holds its prompt (emel.text.waiting says who is first). None is admitted in its place.
-2. Plan: every lane that decodes gets a token, and what is left of the step's budget goes to prompts, lowest rank first.
-   Some that decode get a draft, too (emel.text.speculation).
+2. Plan: every lane that decodes gets a token, and prompts get their share (emel.text.prompt_share), lowest rank first;
+   the whole budget where nobody decodes. Some that decode get a draft, too (emel.text.speculation).
 3. Reserve for all of them or none. When they do not fit, drafts go first. While they do not fit, the lane of highest
    rank is preempted: it gives its memory back and waits at its rank, to be computed anew. The lane of lowest rank never
    is, so there is always progress. One that does not fit alone fails.
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from emel.graph.batch import Batch
     from emel.memory.sequence_memory import SequenceMemory
     from emel.text.generator import GeneratorContext
+    from emel.text.prompt_share import PromptShare
     from emel.text.speculation import StepCosts
 
 
@@ -122,7 +123,7 @@ class WaveContext:
     clock: Callable[[], float]
     n_lanes: int  # at most
     n_budget: int  # tokens of a step
-    n_mixed: int  # tokens of prompts in a step in which others decode
+    share: PromptShare  # of prompts in a step in which others decode
     costs: StepCosts | None = None  # of steps by their rows; None: no drafts
     counters: WaveCounters = field(default_factory=WaveCounters)
     waiting: WaitingLine[Lane] = field(default_factory=WaitingLine)
@@ -130,6 +131,7 @@ class WaveContext:
     suspects: dict[Lane, int] = field(default_factory=dict)  # run alone until so many tokens, after a failed run
     step_lanes: list[Lane] = field(default_factory=list)
     additions: list[tuple[int, int]] = field(default_factory=list)  # (sequence, tokens) of each lane of the step
+    n_deciding: int = 0  # lanes of the step whose token is the last that is known of them
     n_reading: int = 0  # tokens of the step that are read in chunks
     is_steady: bool = False  # the step is the last one again: every lane decodes, none came or went
     now: float = 0.0  # when the last step was computed

@@ -40,6 +40,33 @@ def test_long_prompt_is_read_beside_those_that_decode() -> None:
     wave.close()
 
 
+def test_prompts_share_what_may_be_read_beside_those_that_decode() -> None:
+    wave = WaveOfFakes(n_budget=16, n_mixed=5)
+    decoder = wave.submit(prompt(4), 30)
+    wave.step()
+    readers = [wave.submit(prompt(n, n), 2) for n in (7, 9)]
+    wave.step()
+    assert [lane.generator.context.n_computed for lane in readers] == [5, 0]
+    wave.step()
+    assert [lane.generator.context.n_computed for lane in readers] == [7, 3]
+    assert not decoder.ends
+    wave.finish()
+    for lane in (decoder, *readers):
+        wave.check_answer(lane)
+    wave.close()
+
+
+def test_prompts_get_the_whole_budget_when_nobody_decodes() -> None:
+    wave = WaveOfFakes(n_budget=16, n_mixed=5)
+    readers = [wave.submit(prompt(n, n), 2) for n in (7, 20)]
+    wave.step()
+    assert [lane.generator.context.n_computed for lane in readers] == [7, 9]
+    wave.finish()
+    for lane in readers:
+        wave.check_answer(lane)
+    wave.close()
+
+
 def test_requests_of_another_key_wait_until_the_wave_is_theirs() -> None:
     wave = WaveOfFakes()
     first = wave.submit(prompt(3), 5)

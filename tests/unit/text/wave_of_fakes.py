@@ -23,6 +23,7 @@ from emel.memory.kv import KvCache
 from emel.memory.recurrent import RecurrentSlots
 from emel.text.generator import GeneratorContext, GeneratorMachine, State
 from emel.text.lanes import WaveKey
+from emel.text.prompt_share import PromptShare
 from emel.text.renderer import Renderer
 from emel.text.stop_strings import StopStrings
 from emel.text.waiting import rank_of
@@ -203,7 +204,7 @@ class WaveOfFakes:
                 clock=lambda: float(next(clock)),
                 n_lanes=n_lanes,
                 n_budget=capacity.max_tokens,
-                n_mixed=n_mixed,
+                share=PromptShare(n_mixed),
             )
         )
         self.arrivals = itertools.count(1)
