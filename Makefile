@@ -6,6 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 QUESTION ?= What is the capital of France?
 
 NATIVE_SOURCES := $(shell find native -type f) meson.build
+NATIVE_CODE := $(shell find native -name '*.h' -o -name '*.cc')
 SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name py.typed) $(NATIVE_SOURCES) pyproject.toml
 
 .DEFAULT_GOAL := help
@@ -49,6 +50,7 @@ test-quick: $(VENV)/.installed $(VENV)/.test-tools  ## the tests that need no mo
 lint: $(VENV)/.installed $(VENV)/.test-tools  ## style, types, layers, spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(NATIVE_CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
@@ -56,6 +58,7 @@ lint: $(VENV)/.installed $(VENV)/.test-tools  ## style, types, layers, spelling
 format: $(VENV)/.test-tools  ## rewrite the sources in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(NATIVE_CODE)
 
 bench: $(VENV)/.installed  ## speed of this machine and of generation on it
 	$(BIN)/emel bench roofline

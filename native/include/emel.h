@@ -274,8 +274,8 @@ EMEL_API uint64_t emel_kv_bytes(uint64_t n_kv_layers, uint64_t n_blocks, uint64_
 EMEL_API uint64_t emel_state_bytes(uint64_t n_state_layers, uint64_t state_width, uint64_t n_slots);
 /* Bytes of the routing of n_rows rows to k of n_experts each. */
 EMEL_API uint64_t emel_routing_bytes(uint64_t n_rows, uint64_t k, uint64_t n_experts);
-EMEL_API uint64_t emel_attention_scratch(uint64_t max_tokens, uint64_t n_heads, uint64_t n_kv_heads,
-                                         uint64_t head_dim, uint64_t n_blocks);
+EMEL_API uint64_t emel_attention_scratch(uint64_t max_tokens, uint64_t n_heads, uint64_t n_kv_heads, uint64_t head_dim,
+                                         uint64_t n_blocks);
 
 /* Copies the records, checks every kind, offset, extent, type and shape; refuses the plan otherwise. */
 EMEL_API emel_status emel_plan_create(const emel_plan_desc* desc, emel_plan** out);
@@ -357,10 +357,7 @@ enum {
   EMEL_STEP_XTC = 8,
   EMEL_STEP_TEMPERATURE = 9
 };
-enum {
-  EMEL_MAX_STEPS = 16,
-  EMEL_MAX_TOP_LOGPROBS = 20
-};
+enum { EMEL_MAX_STEPS = 16, EMEL_MAX_TOP_LOGPROBS = 20 };
 
 typedef struct emel_logit_bias {
   int32_t token;

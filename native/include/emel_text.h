@@ -115,10 +115,7 @@ EMEL_API emel_status emel_trie_encode_words(const emel_trie* trie, const uint8_t
 
 /* Unigram (native/src/text/unigram.h). scores: (n_tokens,). charsmap: SentencePiece's precompiled one, or nothing.
  * unknown: the token of characters in a row that have none, unless every byte has a token; below 0: they are left out. */
-enum {
-  EMEL_UNIGRAM_ADD_SPACE = 1,
-  EMEL_UNIGRAM_REMOVE_EXTRA_SPACES = 2
-};
+enum { EMEL_UNIGRAM_ADD_SPACE = 1, EMEL_UNIGRAM_REMOVE_EXTRA_SPACES = 2 };
 typedef struct emel_unigram emel_unigram;
 typedef struct emel_unigram_desc {
   const emel_trie* trie; /* must outlive it */

@@ -199,7 +199,8 @@ void digest_blocks(const emel::Kernels& k, size_t n, size_t n_planes = 2) {
   emel::BlockArgs g{x.floats(), y.floats(), out.floats(), records.data, n, 0, kRows * layout.n_blocks};
   g.n_planes = n_planes;
   k.gated[emel::kSilu](g);
-  report_planes("gated", n_planes, n, 0, 0, fnv1a(records.data, kRows * layout.bytes(), fnv1a(out.data, kRows * n * 4)));
+  report_planes("gated", n_planes, n, 0, 0,
+                fnv1a(records.data, kRows * layout.bytes(), fnv1a(out.data, kRows * n * 4)));
   emel::NormArgs a{};
   a.n_planes = n_planes;
   a.x = x.floats();
@@ -357,11 +358,11 @@ int main(int argc, char** argv) {
   require(emel_pool_create(static_cast<uint32_t>(n_lanes), &pool));
   const emel::Kernels& k = *route.kernels;
 #if !defined(EMEL_PLANS_ALONE)
-  constexpr uint32_t kTypes[] = {EMEL_TYPE_F32,  EMEL_TYPE_F16,  EMEL_TYPE_BF16,   EMEL_TYPE_Q4_0,   EMEL_TYPE_Q4_1,
-                                 EMEL_TYPE_Q5_0, EMEL_TYPE_Q5_1, EMEL_TYPE_Q8_0,   EMEL_TYPE_IQ4_NL, EMEL_TYPE_MXFP4};
+  constexpr uint32_t kTypes[] = {EMEL_TYPE_F32,  EMEL_TYPE_F16,  EMEL_TYPE_BF16, EMEL_TYPE_Q4_0,   EMEL_TYPE_Q4_1,
+                                 EMEL_TYPE_Q5_0, EMEL_TYPE_Q5_1, EMEL_TYPE_Q8_0, EMEL_TYPE_IQ4_NL, EMEL_TYPE_MXFP4};
   constexpr uint32_t kSuperTypes[] = {EMEL_TYPE_Q2_K, EMEL_TYPE_Q3_K,   EMEL_TYPE_Q4_K,  EMEL_TYPE_Q5_K,
                                       EMEL_TYPE_Q6_K, EMEL_TYPE_IQ4_XS, EMEL_TYPE_TQ1_0, EMEL_TYPE_TQ2_0};
-  constexpr uint32_t kLatticeTypes[] = {EMEL_TYPE_IQ1_S,  EMEL_TYPE_IQ1_M,   EMEL_TYPE_IQ2_XXS, EMEL_TYPE_IQ2_XS,
+  constexpr uint32_t kLatticeTypes[] = {EMEL_TYPE_IQ1_S, EMEL_TYPE_IQ1_M,   EMEL_TYPE_IQ2_XXS, EMEL_TYPE_IQ2_XS,
                                         EMEL_TYPE_IQ2_S, EMEL_TYPE_IQ3_XXS, EMEL_TYPE_IQ3_S};
   constexpr size_t kShapes[][2] = {{1, 32}, {16, 64}, {37, 96}, {80, 576}};
   constexpr size_t kSuperShapes[][2] = {{1, 256}, {37, 512}, {48, 768}};

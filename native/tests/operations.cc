@@ -168,8 +168,8 @@ void digest_attention(const emel::Kernels& kernels, emel_pool* pool, const Atten
   const uint64_t v = plan.place(kv_width * 4);
   const uint64_t out = plan.place(q_width * 4);
   const uint64_t table = plan.place(uint64_t{c.head_dim} * 4);
-  const uint64_t scratch = plan.place(emel_attention_scratch(SmallPlan::kMostTokens, c.n_heads, c.n_kv_heads,
-                                                             c.head_dim, plan.desc.n_blocks), 1);
+  const uint64_t scratch = plan.place(
+      emel_attention_scratch(SmallPlan::kMostTokens, c.n_heads, c.n_kv_heads, c.head_dim, plan.desc.n_blocks), 1);
   emel_op& rope = plan.add(EMEL_OP_ROPE_TABLE);
   rope.out[0] = table;
   rope.weight[0] = plan.frequencies(c.head_dim);
@@ -241,7 +241,8 @@ void digest_layer_norm(const emel::Kernels& kernels, emel_pool* pool, uint32_t n
   norm.param[1] = 0.7f;
   const uint64_t inputs[2][2] = {{x, n}, {y, n}};
   report("layer_norm", n, biased, 0, plan.run(inputs, 2, out, n * 4, 0, 5));
-  report("layer_norm_q", n, biased, 0, plan.run(inputs, 2, records, emel_quantized_bytes(n, EMEL_ACTIVATIONS_INT16), 0, 5));
+  report("layer_norm_q", n, biased, 0,
+         plan.run(inputs, 2, records, emel_quantized_bytes(n, EMEL_ACTIVATIONS_INT16), 0, 5));
 }
 
 void digest_mean(const emel::Kernels& kernels, size_t n, size_t n_rows) {

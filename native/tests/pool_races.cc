@@ -20,7 +20,7 @@ namespace {
 constexpr uint32_t kLanes = 8;
 constexpr uint32_t kCallers = 4;
 constexpr int kPhases = 16;
-constexpr uint32_t kRoundsToSleep = 97;    // between pauses long enough for every worker to fall asleep
+constexpr uint32_t kRoundsToSleep = 97;  // between pauses long enough for every worker to fall asleep
 constexpr useconds_t kPauseMicroseconds = 600;
 
 int n_rounds = 0;

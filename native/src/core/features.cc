@@ -68,8 +68,7 @@ bool has_neon_dot() { return false; }
 bool has_neon_i8mm() { return false; }
 #endif
 
-constexpr const char* kNames[EMEL_ISA_COUNT] = {"scalar",      "avx2",     "avx_vnni",
-                                                "avx512_vnni", "neon_dot", "neon_i8mm"};
+constexpr const char* kNames[EMEL_ISA_COUNT] = {"scalar", "avx2", "avx_vnni", "avx512_vnni", "neon_dot", "neon_i8mm"};
 
 }  // namespace
 
@@ -86,6 +85,4 @@ uint32_t emel_isa_mask(void) {
   return mask;
 }
 
-const char* emel_isa_name(int32_t isa) {
-  return isa >= 0 && isa < EMEL_ISA_COUNT ? kNames[isa] : nullptr;
-}
+const char* emel_isa_name(int32_t isa) { return isa >= 0 && isa < EMEL_ISA_COUNT ? kNames[isa] : nullptr; }

@@ -71,9 +71,18 @@ double exponential(double x) {
   double r = __builtin_fma(-n, kLn2High, x);
   r = __builtin_fma(-n, kLn2Low, r);
   double p = 1.0 / 6227020800.0;  // 1/13!
-  constexpr double kTaylor[] = {1.0 / 479001600.0, 1.0 / 39916800.0, 1.0 / 3628800.0, 1.0 / 362880.0,
-                                1.0 / 40320.0,     1.0 / 5040.0,     1.0 / 720.0,     1.0 / 120.0,
-                                1.0 / 24.0,        1.0 / 6.0,        0.5,             1.0,
+  constexpr double kTaylor[] = {1.0 / 479001600.0,
+                                1.0 / 39916800.0,
+                                1.0 / 3628800.0,
+                                1.0 / 362880.0,
+                                1.0 / 40320.0,
+                                1.0 / 5040.0,
+                                1.0 / 720.0,
+                                1.0 / 120.0,
+                                1.0 / 24.0,
+                                1.0 / 6.0,
+                                0.5,
+                                1.0,
                                 1.0};
   for (const double term : kTaylor) p = __builtin_fma(p, r, term);
   const uint64_t bits = static_cast<uint64_t>(static_cast<int64_t>(n) + 1023) << 52;

@@ -31,23 +31,23 @@ int32_t system_advise(void*, int32_t descriptor, uint64_t offset, uint64_t n_byt
 #endif
 }
 
-void advise(const emel_reader_desc& desc, const emel_read_file& file, uint64_t offset, uint64_t n_bytes, int32_t advice) {
+void advise(const emel_reader_desc& desc, const emel_read_file& file, uint64_t offset, uint64_t n_bytes,
+            int32_t advice) {
   const auto call = desc.calls.advise != nullptr ? desc.calls.advise : system_advise;
   // A hint: one that is not taken costs time, never a result.
   call(desc.calls.context, file.descriptor, offset, n_bytes, advice);
 }
 
 // Fills [begin, end) of a file into staging, which starts at `begin`; may read more where that is aligned.
-bool read_span(const emel_reader_desc& desc, const emel_read_file& file, uint64_t begin, uint64_t needed_end, uint64_t end,
-               uint8_t* staging, emel_read_done* done) {
+bool read_span(const emel_reader_desc& desc, const emel_read_file& file, uint64_t begin, uint64_t needed_end,
+               uint64_t end, uint8_t* staging, emel_read_done* done) {
   const auto call = desc.calls.read != nullptr ? desc.calls.read : system_read;
   const uint64_t step = file.is_direct != 0 ? kDirectAlignment : 1;
   uint64_t at = begin;
   uint64_t stuck_at = UINT64_MAX;
   while (at < needed_end) {
     const uint64_t from = at / step * step;  // a direct read that ended off the alignment is at the file's end
-    const int64_t n_read =
-        call(desc.calls.context, file.descriptor, staging + (from - begin), end - from, from);
+    const int64_t n_read = call(desc.calls.context, file.descriptor, staging + (from - begin), end - from, from);
     if (n_read == -EINTR) continue;
     if (n_read < 0) {
       done->status = EMEL_READ_FAILED;
@@ -136,7 +136,8 @@ bool read_chunk(const emel_reader_desc& desc, const Request& request, const Chun
   if (is_read) {
     for (uint64_t p = chunk.begin.part; p <= chunk.end.part && p < request.n_parts; ++p) {
       const emel_read_part& part = request.parts[p];
-      const Piece piece{p, p == chunk.begin.part ? chunk.begin.row : 0, p == chunk.end.part ? chunk.end.row : part.rows};
+      const Piece piece{p, p == chunk.begin.part ? chunk.begin.row : 0,
+                        p == chunk.end.part ? chunk.end.row : part.rows};
       if (piece.first_row >= piece.end_row) continue;
       pack_piece(part, piece, staging + (part.offset + piece.first_row * part_row_bytes(part) - begin));
     }

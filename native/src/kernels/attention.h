@@ -49,7 +49,8 @@ EMEL_INLINE Range keys_of_chunk(const TileSight& s, size_t chunk, Range* tokens)
           at_most(s.end_key(tokens->end - 1), chunk + kChunk)};
 }
 
-EMEL_INLINE void softmax_rows(const AttentionArgs& a, const TileSight& s, const Tile& tile, Range tokens, size_t chunk) {
+EMEL_INLINE void softmax_rows(const AttentionArgs& a, const TileSight& s, const Tile& tile, Range tokens,
+                              size_t chunk) {
   for (size_t token = tokens.begin; token < tokens.end; ++token) {
     const size_t from = at_least(s.first_key(token), chunk) - chunk;
     const size_t to = at_most(s.end_key(token), chunk + kChunk) - chunk;

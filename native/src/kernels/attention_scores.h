@@ -103,8 +103,8 @@ EMEL_INLINE void score_block(const AttentionArgs& a, const Tile& tile, const Q8B
 
 // Scores of all heads of one token, at most kScoreRows, with n_blocks blocks.
 template <class Number>
-EMEL_INLINE void score_token(const AttentionArgs& a, const Tile& tile, const FloatBlock<Number>* blocks, size_t n_blocks,
-                             float* scores) {
+EMEL_INLINE void score_token(const AttentionArgs& a, const Tile& tile, const FloatBlock<Number>* blocks,
+                             size_t n_blocks, float* scores) {
   score_token_rows<kScoreRows>(tile, a.n_heads, blocks, n_blocks, a.head_dim, a.scale, scores);
 }
 

@@ -39,7 +39,8 @@ EMEL_INLINE Tile tile_in(float* scratch, size_t head_dim) {
   tile.keep = tile.chunk_sum + kAttentionRows;
   tile.take = tile.keep + kAttentionRows;
   tile.records = reinterpret_cast<uint8_t*>(tile.take + kAttentionRows);
-  tile.wide = tile.take + kAttentionRows + kAttentionRows * QuantizedLayout(head_dim, kQueryPlanes).bytes() / sizeof(float);
+  tile.wide =
+      tile.take + kAttentionRows + kAttentionRows * QuantizedLayout(head_dim, kQueryPlanes).bytes() / sizeof(float);
   return tile;
 }
 

@@ -157,7 +157,9 @@ struct BlockLayout {
 
   constexpr explicit BlockLayout(uint32_t type)
       : format(format_of(type)),
-        unit_blocks(is_super(format.scales) ? kSuperBlocks : format.scales == Scales::kHalfOffset ? 1 : 2),
+        unit_blocks(is_super(format.scales)                ? kSuperBlocks
+                    : format.scales == Scales::kHalfOffset ? 1
+                                                           : 2),
         header_bytes(kCacheLine + sub_scale_bytes() * (format.scales == Scales::kSuperOffset ? 2 : 1)),
         block_bytes(quant_bytes(format.quants)),
         unit_bytes(header_bytes + unit_blocks * block_bytes) {}

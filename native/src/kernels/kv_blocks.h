@@ -82,7 +82,8 @@ EMEL_INLINE void widen_values(const Block& block, float* to) {
 
 // One head of one token into slot `slot` of a block without scales.
 template <class Number>
-EMEL_INLINE void store_floats(const KvLayout& kv, uint8_t* head, size_t slot, const float* k, const float* v, size_t n) {
+EMEL_INLINE void store_floats(const KvLayout& kv, uint8_t* head, size_t slot, const float* k, const float* v,
+                              size_t n) {
   Number* keys = reinterpret_cast<Number*>(head);
   Number* values = reinterpret_cast<Number*>(head + kv.values_at) + slot * kv.padded_head_dim;
   for (size_t d = 0; d < n; d += 16) {

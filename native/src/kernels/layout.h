@@ -61,8 +61,9 @@ struct KvLayout {
   size_t block_bytes;
   constexpr KvLayout(uint32_t kv_type, size_t n_kv_heads, size_t head_dim)
       : padded_head_dim(round_up(head_dim, 16)),
-        values_at(kv_type == EMEL_TYPE_Q8_0 ? BlockLayout(EMEL_TYPE_Q8_0).group_bytes(n_parts(head_dim))
-                                            : round_up(head_dim * EMEL_KV_BLOCK * kv_number_bytes(kv_type), kCacheLine)),
+        values_at(kv_type == EMEL_TYPE_Q8_0
+                      ? BlockLayout(EMEL_TYPE_Q8_0).group_bytes(n_parts(head_dim))
+                      : round_up(head_dim * EMEL_KV_BLOCK * kv_number_bytes(kv_type), kCacheLine)),
         scale_bytes(kv_type == EMEL_TYPE_Q8_0 ? round_up(n_parts(head_dim) * EMEL_KV_BLOCK * 2, kCacheLine) : 0),
         head_bytes(values_at + scale_bytes + padded_head_dim * EMEL_KV_BLOCK * kv_number_bytes(kv_type)),
         block_bytes(head_bytes * n_kv_heads) {}

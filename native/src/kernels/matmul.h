@@ -204,9 +204,9 @@ struct GroupTile {
   const uint8_t* records;
   size_t stride;
   const QuantizedLayout& layout;
-  UnitScales unit;
-  F32 acc[T];
-  float half_terms[T][2 * kSuperBlocks];
+  UnitScales unit{};
+  F32 acc[T]{};
+  float half_terms[T][2 * kSuperBlocks]{};
 
   EMEL_INLINE_MEMBER const uint8_t* record(int t) const { return records + static_cast<size_t>(t) * stride; }
   template <int kHalf>
@@ -288,7 +288,7 @@ template <uint32_t kType, int kPlanes, int T>
 EMEL_INLINE void token_tile(const MatmulArgs& m, size_t group_bytes, const QuantizedLayout& layout, size_t group,
                             size_t token) {
   GroupTile<kType, kPlanes, T> tile{m.packed + group * group_bytes, m.activation + token * m.activation_stride,
-                               m.activation_stride, layout, {}, {}, {}};
+                                    m.activation_stride, layout};
   tile.add_blocks();
 #pragma unroll
   for (int t = 0; t < T; ++t) store_rows(m, group, token + static_cast<size_t>(t), tile.acc[t]);

@@ -203,8 +203,8 @@ struct Kernels {
   void (*attention_chunk)(const AttentionArgs&, size_t chunk, float* partial, size_t head_stride);
   // Joins n_chunks partials (chunk_stride floats apart) of one head in ascending order, then its sink unless nullptr,
   // into out.
-  void (*attention_join)(const float* partial, size_t chunk_stride, size_t n_chunks, size_t head_dim,
-                         const float* sink, float* out, float* scratch);
+  void (*attention_join)(const float* partial, size_t chunk_stride, size_t n_chunks, size_t head_dim, const float* sink,
+                         float* out, float* scratch);
   // x * scale, then cap * tanh(x / cap) unless cap is 0, in place.
   void (*adjust)(float* x, size_t n, float scale, float cap);
   void (*add)(const AddArgs&);

@@ -89,7 +89,7 @@ constexpr Kernels all_kernels() {
 }  // namespace
 }  // namespace emel
 
-#define EMEL_KERNEL_TABLE(name)         \
-  namespace emel {                      \
+#define EMEL_KERNEL_TABLE(name)           \
+  namespace emel {                        \
   constexpr Kernels name = all_kernels(); \
   }

@@ -26,8 +26,8 @@ constexpr int kValueRows = 6;  // query rows and vectors of a head per tile of a
 constexpr int kValueVectors = 1;
 
 // The four quarters of a result, each an expression of q.
-#define EMEL_QUARTERS(type, expression) \
-  type r;                               \
+#define EMEL_QUARTERS(type, expression)                              \
+  type r;                                                            \
   _Pragma("unroll") for (int q = 0; q < 4; ++q) r.v[q] = expression; \
   return r
 
@@ -53,12 +53,8 @@ EMEL_INLINE F32 f_sub(F32 a, F32 b) { EMEL_QUARTERS(F32, vsubq_f32(a.v[q], b.v[q
 EMEL_INLINE F32 f_mul(F32 a, F32 b) { EMEL_QUARTERS(F32, vmulq_f32(a.v[q], b.v[q])); }
 EMEL_INLINE F32 f_div(F32 a, F32 b) { EMEL_QUARTERS(F32, vdivq_f32(a.v[q], b.v[q])); }
 // b where either is NaN, as the specification has it; fmax and fmin would give a NaN.
-EMEL_INLINE F32 f_max(F32 a, F32 b) {
-  EMEL_QUARTERS(F32, vbslq_f32(vcgtq_f32(a.v[q], b.v[q]), a.v[q], b.v[q]));
-}
-EMEL_INLINE F32 f_min(F32 a, F32 b) {
-  EMEL_QUARTERS(F32, vbslq_f32(vcltq_f32(a.v[q], b.v[q]), a.v[q], b.v[q]));
-}
+EMEL_INLINE F32 f_max(F32 a, F32 b) { EMEL_QUARTERS(F32, vbslq_f32(vcgtq_f32(a.v[q], b.v[q]), a.v[q], b.v[q])); }
+EMEL_INLINE F32 f_min(F32 a, F32 b) { EMEL_QUARTERS(F32, vbslq_f32(vcltq_f32(a.v[q], b.v[q]), a.v[q], b.v[q])); }
 EMEL_INLINE F32 f_fma(F32 a, F32 b, F32 c) { EMEL_QUARTERS(F32, vfmaq_f32(c.v[q], a.v[q], b.v[q])); }
 EMEL_INLINE F32 f_load_f16(const uint16_t* p) {
   EMEL_QUARTERS(F32, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * q))));
@@ -111,11 +107,13 @@ EMEL_INLINE F32 f_load_bf16(const uint16_t* p) {
 EMEL_INLINE F32 f_load_i8(const uint8_t* p) {
   const int8x16_t bytes = vreinterpretq_s8_u8(vld1q_u8(p));
   const int16x8_t halves[2] = {vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes)};
-  EMEL_QUARTERS(F32, vcvtq_f32_s32(q % 2 == 0 ? vmovl_s16(vget_low_s16(halves[q / 2])) : vmovl_high_s16(halves[q / 2])));
+  EMEL_QUARTERS(F32,
+                vcvtq_f32_s32(q % 2 == 0 ? vmovl_s16(vget_low_s16(halves[q / 2])) : vmovl_high_s16(halves[q / 2])));
 }
 EMEL_INLINE F32 f_from_u8(uint8x16_t bytes) {
   const uint16x8_t halves[2] = {vmovl_u8(vget_low_u8(bytes)), vmovl_high_u8(bytes)};
-  EMEL_QUARTERS(F32, vcvtq_f32_u32(q % 2 == 0 ? vmovl_u16(vget_low_u16(halves[q / 2])) : vmovl_high_u16(halves[q / 2])));
+  EMEL_QUARTERS(F32,
+                vcvtq_f32_u32(q % 2 == 0 ? vmovl_u16(vget_low_u16(halves[q / 2])) : vmovl_high_u16(halves[q / 2])));
 }
 EMEL_INLINE F32 f_load_u8(const uint8_t* p) { return f_from_u8(vld1q_u8(p)); }
 EMEL_INLINE F32 f_load_low_nibbles(const uint8_t* p) { return f_from_u8(vandq_u8(vld1q_u8(p), vdupq_n_u8(15))); }

@@ -50,15 +50,15 @@ EMEL_INLINE F32 f_set1(float x) {
   return r;
 }
 EMEL_INLINE F32 f_zero() { return f_set1(0.0f); }
-#define EMEL_F_BINARY(name, expression)   \
-  EMEL_INLINE F32 name(F32 a, F32 b) {    \
-    F32 r;                                \
-    EMEL_LANES {                          \
-      const float x = a.v[lane];          \
-      const float y = b.v[lane];          \
-      r.v[lane] = expression;             \
-    }                                     \
-    return r;                             \
+#define EMEL_F_BINARY(name, expression) \
+  EMEL_INLINE F32 name(F32 a, F32 b) {  \
+    F32 r;                              \
+    EMEL_LANES {                        \
+      const float x = a.v[lane];        \
+      const float y = b.v[lane];        \
+      r.v[lane] = expression;           \
+    }                                   \
+    return r;                           \
   }
 EMEL_F_BINARY(f_add, x + y)
 EMEL_F_BINARY(f_sub, x - y)
@@ -105,15 +105,15 @@ EMEL_INLINE I32 i_set1(int32_t x) {
   return r;
 }
 EMEL_INLINE I32 i_zero() { return i_set1(0); }
-#define EMEL_I_BINARY(name, expression)   \
-  EMEL_INLINE I32 name(I32 a, I32 b) {    \
-    I32 r;                                \
-    EMEL_LANES {                          \
-      const int32_t x = a.v[lane];        \
-      const int32_t y = b.v[lane];        \
-      r.v[lane] = expression;             \
-    }                                     \
-    return r;                             \
+#define EMEL_I_BINARY(name, expression) \
+  EMEL_INLINE I32 name(I32 a, I32 b) {  \
+    I32 r;                              \
+    EMEL_LANES {                        \
+      const int32_t x = a.v[lane];      \
+      const int32_t y = b.v[lane];      \
+      r.v[lane] = expression;           \
+    }                                   \
+    return r;                           \
   }
 EMEL_I_BINARY(i_add, x + y)
 EMEL_I_BINARY(i_sub, x - y)

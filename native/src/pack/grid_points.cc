@@ -3,6 +3,7 @@
 #include "pack/grids.h"
 
 namespace emel {
+// clang-format off: as many to a line as there is room for
 
 // IQ2_XXS: 8 values of two bits, which of 8, 25, 43.
 const uint16_t kGrid2Xxs[256] = {
@@ -291,4 +292,5 @@ const uint16_t kGrid1[2048] = {
     43606, 43648, 43650, 43656, 43658, 43669, 43680, 43682, 43688, 43690,
 };
 
+// clang-format on
 }  // namespace emel

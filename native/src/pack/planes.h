@@ -31,7 +31,9 @@ inline uint32_t get(const uint8_t* quants, size_t v, size_t lane) {
   memcpy(&word, quants + v * kVector + lane * 4, 4);
   return word;
 }
-inline void put(uint8_t* quants, size_t v, size_t lane, uint32_t word) { memcpy(quants + v * kVector + lane * 4, &word, 4); }
+inline void put(uint8_t* quants, size_t v, size_t lane, uint32_t word) {
+  memcpy(quants + v * kVector + lane * 4, &word, 4);
+}
 
 inline void put_nibbles(const uint8_t* q, uint8_t* quants, size_t lane) {
   for (size_t j = 0; j < 4; ++j) {

@@ -79,8 +79,7 @@ uint64_t emel_routing_bytes(uint64_t n_rows, uint64_t k, uint64_t n_experts) {
   return emel::RoutingLayout(n_rows, k, n_experts).bytes;
 }
 
-uint64_t emel_attention_scratch(uint64_t max_tokens, uint64_t n_heads, uint64_t, uint64_t head_dim,
-                                uint64_t n_blocks) {
+uint64_t emel_attention_scratch(uint64_t max_tokens, uint64_t n_heads, uint64_t, uint64_t head_dim, uint64_t n_blocks) {
   constexpr uint64_t kBlocksPerChunk = EMEL_ATTENTION_CHUNK / EMEL_KV_BLOCK;
   if (head_dim > emel::kMaxBytes / 128) return 0;
   const uint64_t tokens = max_tokens < emel::kSplitTokens ? max_tokens : emel::kSplitTokens;

@@ -87,8 +87,6 @@ emel_status emel_rope_long_magnitude(double factor, double original_context, dou
                       original_context);
   }
   const emel::FloatEnvironment environment;
-  *magnitude = factor <= 1.0
-                   ? 1.0
-                   : __builtin_sqrt(1.0 + emel::logarithm(factor) / emel::logarithm(original_context));
+  *magnitude = factor <= 1.0 ? 1.0 : __builtin_sqrt(1.0 + emel::logarithm(factor) / emel::logarithm(original_context));
   return EMEL_OK;
 }

@@ -112,7 +112,8 @@ void run_blocks(const OpRun& r, bool gated) {
   a.n_planes = r.n_planes();
   a.n = r.op.dim[0];
   const size_t per_token = r.op.dim[2] == 0 ? 1 : r.op.dim[2];
-  const Slice items = slice_of(r.n_rows() * per_token * QuantizedLayout(a.n, a.n_planes).n_blocks, r.lane, gated ? 8 : 32);
+  const Slice items =
+      slice_of(r.n_rows() * per_token * QuantizedLayout(a.n, a.n_planes).n_blocks, r.lane, gated ? 8 : 32);
   a.item_begin = items.begin;
   a.item_end = items.end;
   if (gated) {

@@ -83,7 +83,8 @@ emel_status verify_plan(const emel_plan& plan) {
                 d.n_state_layers, d.state_width, d.n_slots);
   }
   if (d.activations >= EMEL_ACTIVATIONS_COUNT) {
-    return fail(EMEL_UNSUPPORTED, "plan: activations %u are unknown, allowed are 0 (int16) and 1 (int8)", d.activations);
+    return fail(EMEL_UNSUPPORTED, "plan: activations %u are unknown, allowed are 0 (int16) and 1 (int8)",
+                d.activations);
   }
   for (uint64_t i = 0; i < d.n_weights; ++i) {
     const emel_status status = check_weight(plan.weights[i], i);

@@ -18,8 +18,8 @@ emel_status check_sequence(const emel_plan& plan, const emel_batch& batch, uint3
   }
   if (plan.desc.n_kv_layers != 0 && last / EMEL_KV_BLOCK >= plan.desc.max_sequence_blocks) {
     return fail(EMEL_OUT_OF_BOUNDS,
-                "batch: sequence %u has position %u, the plan's sequences have at most %u blocks of 16 tokens", sequence,
-                last, plan.desc.max_sequence_blocks);
+                "batch: sequence %u has position %u, the plan's sequences have at most %u blocks of 16 tokens",
+                sequence, last, plan.desc.max_sequence_blocks);
   }
   return EMEL_OK;
 }
@@ -109,8 +109,7 @@ emel_status verify_batch(const emel_plan& plan, const emel_batch& batch) {
   for (uint32_t i = 0; i < batch.n_outputs; ++i) {
     const int32_t row = batch.output_rows[i];
     if (row < 0 || static_cast<uint32_t>(row) >= batch.n_tokens || (i > 0 && batch.output_rows[i - 1] >= row)) {
-      return fail(EMEL_INVALID_ARGUMENT, "batch: output row %u is token %d of %u; rows ascend", i, row,
-                  batch.n_tokens);
+      return fail(EMEL_INVALID_ARGUMENT, "batch: output row %u is token %d of %u; rows ascend", i, row, batch.n_tokens);
     }
   }
   status = check_state(plan, batch);

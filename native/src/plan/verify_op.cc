@@ -116,9 +116,8 @@ void check_attention(OpCheck& c) {
   c.optional_vector(0, c.op.dim[0]);
   c.floats("in[0]", c.op.in[0], width);
   c.floats("out[0]", c.op.out[0], width);
-  const uint64_t scratch =
-      emel_attention_scratch(c.plan.desc.max_tokens, c.op.dim[0], c.op.dim[1], c.op.dim[2],
-                             c.plan.desc.max_sequence_blocks);
+  const uint64_t scratch = emel_attention_scratch(c.plan.desc.max_tokens, c.op.dim[0], c.op.dim[1], c.op.dim[2],
+                                                  c.plan.desc.max_sequence_blocks);
   c.buffer("in[1]", c.op.in[1], 1, scratch == 0 ? UINT64_MAX : scratch);
 }
 

@@ -135,8 +135,8 @@ void penalize(Candidates& c, const emel_sampling& s) {
   apply_tallies(c, window, c.work, [&](float logit, uint32_t n) {
     const double repeat = static_cast<double>(s.repeat_penalty);
     const double scaled = logit <= 0.0f ? static_cast<double>(logit) * repeat : static_cast<double>(logit) / repeat;
-    const double paid = static_cast<double>(n) * static_cast<double>(s.frequency_penalty) +
-                        static_cast<double>(s.presence_penalty);
+    const double paid =
+        static_cast<double>(n) * static_cast<double>(s.frequency_penalty) + static_cast<double>(s.presence_penalty);
     return finite(scaled - paid);
   });
 }

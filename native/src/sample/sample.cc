@@ -171,8 +171,8 @@ emel_status check_numbers(const emel_sampling& s) {
   };
   for (const Bounds& each : all) {
     if (each.value >= each.low && each.value <= each.high) continue;
-    return fail(EMEL_INVALID_ARGUMENT, "choose: %s is %g: allowed are %g to %g", each.name, static_cast<double>(each.value),
-                static_cast<double>(each.low), static_cast<double>(each.high));
+    return fail(EMEL_INVALID_ARGUMENT, "choose: %s is %g: allowed are %g to %g", each.name,
+                static_cast<double>(each.value), static_cast<double>(each.low), static_cast<double>(each.high));
   }
   return EMEL_OK;
 }

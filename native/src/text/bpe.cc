@@ -65,8 +65,7 @@ emel_status emel_bpe_encode(const emel_bpe* bpe, const uint8_t* text, uint64_t n
   }
   *n_ids = 0;
   if (n_bytes > INT32_MAX) {
-    return fail(EMEL_UNSUPPORTED, "a text of %llu bytes; at most 2147483647",
-                static_cast<unsigned long long>(n_bytes));
+    return fail(EMEL_UNSUPPORTED, "a text of %llu bytes; at most 2147483647", static_cast<unsigned long long>(n_bytes));
   }
   if (capacity < n_bytes) return fail(EMEL_OUT_OF_BOUNDS, "emel_bpe_encode: room for fewer ids than bytes");
   uint64_t begin = 0;

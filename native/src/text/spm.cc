@@ -138,8 +138,7 @@ emel_status emel_spm_encode(const emel_spm* spm, const uint8_t* text, uint64_t n
   }
   *n_ids = 0;
   if (n_bytes > INT32_MAX) {
-    return fail(EMEL_UNSUPPORTED, "a text of %llu bytes; at most 2147483647",
-                static_cast<unsigned long long>(n_bytes));
+    return fail(EMEL_UNSUPPORTED, "a text of %llu bytes; at most 2147483647", static_cast<unsigned long long>(n_bytes));
   }
   if (capacity < n_bytes) return fail(EMEL_OUT_OF_BOUNDS, "emel_spm_encode: room for fewer ids than bytes");
   const Slice whole{text, static_cast<size_t>(n_bytes)};

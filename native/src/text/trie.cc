@@ -19,7 +19,8 @@ struct Entry {
 
 uint64_t head_of(Slice text) {
   uint64_t head = 0;
-  for (size_t i = 0; i < std::min<size_t>(text.size, 8); ++i) head |= static_cast<uint64_t>(text.data[i]) << (56 - 8 * i);
+  for (size_t i = 0; i < std::min<size_t>(text.size, 8); ++i)
+    head |= static_cast<uint64_t>(text.data[i]) << (56 - 8 * i);
   return head;
 }
 
