@@ -38,7 +38,7 @@ from emel.server.connection import ClientGone
 from emel.server.ending import Ending
 from emel.server.errors import ApiError, of_exception
 from emel.server.gate import Gate
-from emel.server.served import Holding
+from emel.server.holding import Holding
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from pydantic import ValidationError
 
 from emel.server.errors import ApiError, invalid, of_shape
-from emel.server.sampling import Shape
+from emel.server.shape import Shape
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -16,9 +16,9 @@ from emel.server.choices import Job
 from emel.server.constraints import constraint_of
 from emel.server.errors import invalid
 from emel.server.generating import in_thread, new_head, settings_used, timings, usage
+from emel.server.holding import ready_model
 from emel.server.logprobs import chat_logprobs
 from emel.server.prompt_progress import steps_of
-from emel.server.served import ready_model
 from emel.server.shapes import ChatRequest
 from emel.server.tools import calls_on_wire, chosen_tools, tool_constraint
 from emel.text.answers import CallBegun, PlainParser, ReasoningPiece, TextPiece, ToolCall, new_parser

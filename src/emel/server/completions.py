@@ -12,9 +12,9 @@ from emel.server.choices import Job
 from emel.server.constraints import constraint_of
 from emel.server.errors import invalid
 from emel.server.generating import check_count, in_thread, new_head, settings_used, timings, usage
+from emel.server.holding import ready_model
 from emel.server.logprobs import completion_logprobs
 from emel.server.prompt_progress import steps_of
-from emel.server.served import ready_model
 from emel.server.shapes import CompletionRequest
 from emel.text.answers import PlainParser, TextPiece
 

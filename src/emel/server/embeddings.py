@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 
 from emel.server.body import read_shape
 from emel.server.errors import invalid, too_long
-from emel.server.served import ready_model
+from emel.server.holding import ready_model
 from emel.server.shapes import EmbeddingsRequest
 
 if TYPE_CHECKING:

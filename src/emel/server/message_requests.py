@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from emel.server.errors import invalid
-from emel.server.sampling import Shape
+from emel.server.shape import Shape
 from emel.server.shapes import ChatRequest
 
 if TYPE_CHECKING:

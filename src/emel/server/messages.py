@@ -17,8 +17,8 @@ from emel.server.body import read_shape
 from emel.server.chat import prepare
 from emel.server.errors import invalid
 from emel.server.generating import in_thread, new_id
+from emel.server.holding import ready_model
 from emel.server.message_requests import MessagesRequest, as_chat
-from emel.server.served import ready_model
 from emel.text.answers import CallArguments, CallBegun, ReasoningPiece, TextPiece, ToolCall
 
 if TYPE_CHECKING:

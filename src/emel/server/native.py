@@ -15,10 +15,10 @@ from emel.server.choices import Job
 from emel.server.constraints import constraint_of
 from emel.server.errors import invalid
 from emel.server.generating import in_thread, settings_used, timings
+from emel.server.holding import ready_model
 from emel.server.logprobs import chat_logprobs
 from emel.server.native_requests import NativeRequest
 from emel.server.prompt_progress import steps_of
-from emel.server.served import ready_model
 from emel.text.answers import PlainParser, TextPiece
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, StrictInt
 
 from emel.server.errors import invalid
 from emel.server.shapes import ConstrainedShape
@@ -13,7 +13,7 @@ from emel.server.shapes import ConstrainedShape
 class NativeRequest(ConstrainedShape):
     """POST /completion."""
 
-    prompt: str | list[int | str] = Field(description="a text, token ids, or both beside each other")
+    prompt: str | list[StrictInt | str] = Field(description="a text, token ids, or both beside each other")
     n_predict: int | None = Field(None, ge=-1, description="the same as max_tokens")
     n_probs: int | None = Field(None, ge=0, le=20, description="others that are told for each token")
     post_sampling_probs: bool | None = None

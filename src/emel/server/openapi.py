@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from emel.server.answer_shapes import Told
-    from emel.server.sampling import Shape
+    from emel.server.shape import Shape
 
 JSON, EVENTS, TEXT, HTML = "application/json", "text/event-stream", "text/plain", "text/html"
 

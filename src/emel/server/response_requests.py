@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from emel.server.errors import invalid
-from emel.server.sampling import Shape
+from emel.server.shape import Shape
 from emel.server.shapes import ChatRequest
 
 _TEXT_PARTS = ("input_text", "output_text", "text")  # tuples: what clients send may have no hash
@@ -21,7 +21,7 @@ class ResponsesRequest(Shape):
     input: str | list[dict[str, Any]]
     instructions: str | None = None
     max_output_tokens: int | None = Field(None, ge=1)
-    metadata: dict[str, str] | None = None
+    metadata: dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     previous_response_id: str | None = None
     reasoning: dict[str, Any] | None = None

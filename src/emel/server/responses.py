@@ -12,10 +12,10 @@ from emel.server.answering import respond
 from emel.server.body import read_shape
 from emel.server.chat import prepare
 from emel.server.generating import in_thread, new_id
+from emel.server.holding import ready_model
 from emel.server.response_events import ResponseEvents
 from emel.server.response_items import call_item, message_item, reasoning_item
 from emel.server.response_requests import ResponsesRequest, as_chat
-from emel.server.served import ready_model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

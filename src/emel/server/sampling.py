@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, create_model
+from pydantic import AliasChoices, BeforeValidator, Field, StrictInt, create_model
+from pydantic_core import PydanticCustomError
 
+from emel.server.shape import Shape
 from emel.text.sampling import SamplingParams
 
 # Set by fields of their own, or by the engine.
@@ -22,19 +24,9 @@ _OTHER_NAMES = {
 }
 
 
-class Shape(BaseModel):
-    """A request. Unknown fields are kept, to be named in the log; null is the same as not given."""
-
-    model_config = ConfigDict(extra="allow", protected_namespaces=())
-
-    def unknown(self) -> list[str]:
-        """Names of fields that mean nothing here."""
-        return sorted(self.model_extra or ())
-
-
 def _sampling_shape() -> type[Shape]:
     """One optional field for each parameter, described by the table; ranges are checked by the table as well."""
-    hints = get_type_hints(SamplingParams)
+    hints = {**get_type_hints(SamplingParams), "stop_token_ids": tuple[StrictInt, ...]}
     described: dict[str, Any] = {}
     for each in fields(SamplingParams):
         if each.name in _ELSEWHERE:
@@ -51,11 +43,26 @@ def _sampling_shape() -> type[Shape]:
 _Sampling: Any = _sampling_shape()
 
 
+def _check_biases(given: Any) -> Any:
+    """Ends at the first that is none, as of a list."""
+    if isinstance(given, dict):
+        for token, bias in given.items():
+            if not isinstance(bias, int | float):
+                raise PydanticCustomError(
+                    "number_type", "the bias of {token} should be a number", {"token": token[:40]}
+                )
+    return given
+
+
 class SamplingShape(_Sampling):  # type: ignore[misc]
     """The parameters every generating request has."""
 
     samplers: list[str] | str | None = None
-    logit_bias: dict[str, float | bool] | list[tuple[int | str, float | bool]] | None = None
+    logit_bias: (
+        Annotated[dict[str, float | bool], BeforeValidator(_check_biases)]
+        | list[tuple[StrictInt | str, float | bool]]
+        | None
+    ) = None
     stop: str | list[str] | None = None
     n: int | None = Field(None, ge=1, le=256)
     max_tokens: int | None = Field(None, ge=-1)

@@ -13,14 +13,13 @@ from emel.server.served_model import LoadState, ServedModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from starlette.requests import Request
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
     from emel.engine.model import Model
     from emel.server.shared_memory import SharedMemory
 
 _log = logging.getLogger("emel.server")
-_HELD = "emel.held"
+
+_MOST_LOADS = 3
+"""Times a request has a model loaded that others unload before it could be used."""
 
 
 class ServedModels:
@@ -68,17 +67,26 @@ class ServedModels:
         return found
 
     async def ready(self, name: str | None) -> ServedModel:
-        """The model of a name, loaded anew if it was unloaded; ApiError 404, 503 (at the start, or without room)."""
+        """The model of a name, loaded anew if it was unloaded; ApiError 404, 503 (at the start, or without room).
+
+        Who unloads it meanwhile does not take it from a request that waits for it: it is loaded again, a few times.
+        """
         served = self.find(name)
         served.hold()  # or it could be unloaded for another while it is loaded
         try:
-            if served.state is LoadState.UNLOADED or (served.state is LoadState.LOADING and self.is_ready):
+            for _ in range(_MOST_LOADS):
+                if served.is_loaded or not self._can_be_loaded(served):
+                    break
                 await self.load(served)
             served.model  # noqa: B018 - raises when it is not there
         except BaseException:
             served.release()
             raise
         return served
+
+    def _can_be_loaded(self, served: ServedModel) -> bool:
+        """Whether a request may have it loaded: not at the start, when all of them are, nor when that failed."""
+        return served.state is LoadState.UNLOADED or (served.state is LoadState.LOADING and self.is_ready)
 
     async def load(self, served: ServedModel) -> None:
         """Loads a model, unless that is going on or done; ApiError 503 when there is no room for it."""
@@ -144,28 +152,3 @@ class ServedModels:
             if not served.is_loaded:
                 self.memory.take_back(served)
         return None
-
-
-class Holding:
-    """ASGI middleware: what a request holds is released when its response is over."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes everything on."""
-        held: list[ServedModel] = []
-        scope[_HELD] = held
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            for each in held:
-                each.release()
-
-
-async def ready_model(request: Request, name: str | None) -> ServedModel:
-    """The model of a name, which the request has until its response is over; errors as those of ServedModels.ready."""
-    models: ServedModels = request.app.state.models
-    served = await models.ready(name)
-    request.scope[_HELD].append(served)
-    return served

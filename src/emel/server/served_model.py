@@ -47,6 +47,7 @@ class ServedModel:
         self.error: str | None = None
         self.last_used = time.monotonic()
         self._n_held = 0
+        self._turn = asyncio.Lock()  # it is never loaded while what it was is still there
         self._load = load
         self._model: Model | None = None
 
@@ -97,9 +98,10 @@ class ServedModel:
 
     async def load(self, grant: Grant | None) -> None:
         """Loads it within `grant`; then it is READY, or FAILED with the error."""
+        given = {} if grant is None else {"memory": grant}
         try:
-            given = {} if grant is None else {"memory": grant}
-            self._model = await asyncio.to_thread(self._load, **given)
+            async with self._turn:
+                self._model = await asyncio.to_thread(self._load, **given)
         except Exception as error:
             self.fail(error)
         else:
@@ -117,7 +119,8 @@ class ServedModel:
         if self.state is LoadState.READY:
             self.state = LoadState.UNLOADED
         if model is not None:
-            await asyncio.to_thread(model.close)
+            async with self._turn:
+                await asyncio.to_thread(model.close)
 
     def _unavailable(self) -> ApiError:
         if self.state is LoadState.FAILED:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from emel.server.errors import invalid
-from emel.server.sampling import SamplingShape, Shape
+from emel.server.sampling import SamplingShape
+from emel.server.shape import Shape
 
 MOST_PING_SECONDS = 1_000_000
 _OWN_VARIABLES = frozenset({"add_generation_prompt", "continue_final_message", "messages", "now", "template", "tools"})
@@ -115,7 +116,7 @@ class ChatRequest(ConstrainedShape):
 class CompletionRequest(ConstrainedShape):
     """POST /v1/completions."""
 
-    prompt: str | list[int] | list[str] | list[list[int]]
+    prompt: str | list[StrictInt] | list[str] | list[list[StrictInt]]
     suffix: str | None = None
     echo: bool | None = None
     best_of: int | None = None
@@ -140,7 +141,7 @@ class EmbeddingsRequest(Shape):
     """POST /v1/embeddings."""
 
     model: str | None = None
-    input: str | list[str] | list[int] | list[list[int]]
+    input: str | list[str] | list[StrictInt] | list[list[StrictInt]]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = Field(None, ge=1)
     pooling: Literal["mean", "cls", "last"] | None = Field(None, description="in place of the model's own")
@@ -160,7 +161,7 @@ class DetokenizeRequest(Shape):
     """POST /detokenize."""
 
     model: str | None = None
-    tokens: list[int]
+    tokens: list[StrictInt]
 
 
 class ModelName(Shape):

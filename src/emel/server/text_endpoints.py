@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse
 
 from emel.server.body import read_shape
-from emel.server.served import ready_model
+from emel.server.holding import ready_model
 from emel.server.shapes import DetokenizeRequest, TokenizeRequest
 
 if TYPE_CHECKING:

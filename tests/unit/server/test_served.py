@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 
 from emel.server.errors import ApiError
 from emel.server.served import ServedModels
-from emel.server.served_model import LoadState
+from emel.server.served_model import LoadState, ServedModel
 from unit.server.fake_model import FakeModel
 
 
@@ -67,3 +68,78 @@ def test_requests_at_the_start_are_told_to_come_back() -> None:
         await models.close()
 
     asyncio.run(run())
+
+
+def test_who_unloads_a_model_does_not_take_it_from_a_request_that_waits_for_it() -> None:
+    n_loads = 0
+    may_load = threading.Event()
+
+    def load() -> FakeModel:
+        nonlocal n_loads
+        n_loads += 1
+        may_load.wait(10)
+        return FakeModel("x")
+
+    async def run() -> None:
+        models = ServedModels({"a": load})
+        may_load.set()
+        models.start()
+        await until_loaded(models)
+        for first, then in ((models.ready, models.unload), (models.unload, models.ready)):
+            await models.unload(models.first)
+            may_load.clear()
+            loading = asyncio.ensure_future(models.load(models.first))
+            await asyncio.sleep(0)
+            given = {models.ready: "a", models.unload: models.first}
+            doing = [asyncio.ensure_future(each(given[each])) for each in (first, then)]  # type: ignore[operator]
+            await asyncio.sleep(0.01)
+            may_load.set()
+            await asyncio.gather(loading, *doing)
+        await models.close()
+
+    asyncio.run(run())
+    assert n_loads >= 3
+
+
+def test_a_model_that_is_unloaded_again_and_again_is_not_loaded_for_ever() -> None:
+    class Fleeting(ServedModels):
+        async def load(self, served: ServedModel) -> None:
+            await super().load(served)
+            await served.unload()
+
+    async def run() -> None:
+        models = Fleeting({"a": lambda: FakeModel("x")})
+        with pytest.raises(ApiError, match="the model 'a' is not loaded") as refusal:
+            await models.ready("a")
+        assert refusal.value.status == 503
+        assert not models.first.is_idle
+
+    asyncio.run(run())
+
+
+def test_a_model_is_not_loaded_while_what_it_was_is_still_there() -> None:
+    n_open = most_open = 0
+
+    class Slow(FakeModel):
+        def __init__(self) -> None:
+            nonlocal n_open, most_open
+            super().__init__("x")
+            n_open += 1
+            most_open = max(most_open, n_open)
+
+        def close(self) -> None:
+            nonlocal n_open
+            time.sleep(0.02)
+            n_open -= 1
+
+    async def run() -> None:
+        models = ServedModels({"a": Slow})
+        await models.ready("a")
+        unloading = asyncio.ensure_future(models.unload(models.first))
+        await asyncio.sleep(0)
+        await models.ready("a")
+        await unloading
+        await models.close()
+
+    asyncio.run(run())
+    assert (n_open, most_open) == (0, 1)
