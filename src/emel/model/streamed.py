@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from emel.graph.cuts import cut_before
 from emel.graph.mixtures import cut_behind_routers
 from emel.graph.pieces import cut_logits
 from emel.io.speed import measure_model
@@ -16,7 +17,7 @@ from emel.kernel.sparse_rows import SparseRows
 from emel.kernel.streaming import StreamedWeights, Streaming
 from emel.model.errors import ModelError
 from emel.model.extents import extents_of
-from emel.model.residency import Residency, WeightBudget, least_budget, plan_residency
+from emel.model.residency import Residency, WeightBudget, all_bytes, least_budget, plan_residency
 from emel.model.tensors import Role, present
 from emel.tensor.window_layout import WindowError
 
@@ -50,6 +51,12 @@ def least_weight_bytes(description: ModelDescription, max_rows: int) -> int:
     return least_budget(graph, extents_of(description), vector_bytes=_vector_bytes(graph), max_rows=max_rows)
 
 
+def all_weight_bytes(description: ModelDescription) -> int:
+    """The budget for the weights with which none is streamed."""
+    graph = description.architecture.build(description.parameters, description.tensors)
+    return all_bytes(extents_of(description), _vector_bytes(graph))
+
+
 def _vector_bytes(graph: Graph) -> int:
     return sum(aligned(weight.type.row_bytes(weight.cols)) for weight in graph.weights if not weight.is_packed)
 
@@ -57,6 +64,8 @@ def _vector_bytes(graph: Graph) -> int:
 def build_streamed(build: Callable[[], Graph], residency: Residency) -> Graph:
     """The graph as the residency needs it."""
     graph = cut_behind_routers(build()) if residency.experts else build()
+    layout = residency.layout
+    graph = cut_before(graph, [layout.units[index][0].name for index in layout.streamed])
     return cut_logits(graph, residency.piece_rows) if residency.piece_rows else graph
 
 
