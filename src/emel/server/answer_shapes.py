@@ -231,7 +231,7 @@ class CallItem(Told):
     call_id: str
     name: str
     arguments: str
-    status: Literal["completed"]
+    status: Literal["completed", "incomplete"]
 
 
 class IncompleteDetails(Told):

@@ -14,7 +14,7 @@ from emel.server.chat import prepare
 from emel.server.generating import in_thread, new_id
 from emel.server.holding import ready_model
 from emel.server.response_events import ResponseEvents
-from emel.server.response_items import call_item, message_item, reasoning_item
+from emel.server.response_items import call_item, message_item, reasoning_item, status_of
 from emel.server.response_requests import ResponsesRequest, as_chat
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _output(answer: Answer) -> list[dict[str, Any]]:
         items.append(reasoning_item(new_id("rs_"), "".join(answer.reasoning)))
     if answer.text or not answer.calls:
         items.append(message_item(new_id("msg_"), "".join(answer.text)))
-    return items + [call_item(new_id("fc_"), new_id("call_"), call) for call in answer.calls]
+    return items + [call_item(new_id("fc_"), new_id("call_"), call, status_of(call)) for call in answer.calls]
 
 
 class _Wording:

@@ -137,12 +137,32 @@ def test_calls_that_are_cut_short_are_told_as_far_as_they_go(serve: Callable[...
 
     [choice] = ask(PATH, {**CHAT, "tools": [TOOL]})["choices"]
     assert choice["message"]["tool_calls"][0]["function"] == {"name": "clock", "arguments": '{"zone": "U'}
-    assert choice["finish_reason"] == {"length": "length", "stop": "tool_calls"}[reason]
+    assert choice["finish_reason"] == reason
     tool = {"name": "clock", "input_schema": {"type": "object"}}
     message = ask("/v1/messages", {"messages": CHAT["messages"], "max_tokens": 9, "tools": [tool]})
     [block] = message["content"]
     assert block["input"] == {"INVALID_JSON": '{"zone": "U'}
-    assert message["stop_reason"] == {"length": "max_tokens", "stop": "tool_use"}[reason]
+    assert message["stop_reason"] == {"length": "max_tokens", "stop": "end_turn"}[reason]
+
+
+def test_what_spoils_a_call_in_a_stream_is_text_and_ends_it_as_no_call(serve: Callable[..., TestClient]) -> None:
+    spoilt = ('<tool_call>{"name": "clock", "argu', 'ments": {"zone": "U", oh', " no</tool_call>")
+    client = serve(FakeModel(*spoilt))
+    told = client.post(PATH, json={**CHAT, "tools": [TOOL], "stream": True}).text
+    choices = [json.loads(each[6:])["choices"][0] for each in told.split("\n\n")[:-2]]
+    calls = [call for each in choices for call in each["delta"].get("tool_calls", ())]
+    assert "".join(call["function"]["arguments"] for call in calls) == '{"zone": "U", '
+    assert "".join(each["delta"].get("content") or "" for each in choices) == "oh no"
+    assert choices[-1]["finish_reason"] == "stop"
+    tool = {"type": "function", "name": "clock", "parameters": {"type": "object"}, "input_schema": {"type": "object"}}
+    for is_streamed in (False, True):
+        body = {"input": "x", "tools": [tool], "stream": is_streamed}
+        response = client.post("/v1/responses", json=body)
+        whole = json.loads(response.text.split("\n\n")[-2].split("data: ")[1])["response"] if is_streamed else {}
+        items = {each["type"]: each for each in (whole or response.json())["output"]}
+        call, message = items["function_call"], items["message"]
+        assert (call["arguments"], call["status"]) == ('{"zone": "U", ', "incomplete")
+        assert message["content"][0]["text"] == "oh no"
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
