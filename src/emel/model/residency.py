@@ -21,8 +21,9 @@ from emel.lazy_dataclasses import dataclass
 from emel.tensor.window_layout import Extent, Unit, WindowError, WindowLayout, lay_out, smallest_budget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
+    from emel.graph.mixtures import Mixture
     from emel.graph.ops import Graph
 
 MIN_CHUNK, MAX_CHUNK = 1 << 16, 2 << 20  # larger ones leave a lane idle at the end of a layer
@@ -67,16 +68,18 @@ def plan_residency(
     *,
     vector_bytes: int,
     max_rows: int,
+    pinned: Collection[str] = (),
     n_slots: int | None = None,
 ) -> Residency:
     """The residency for `budget` bytes; WindowError names the smallest there is one for.
 
-    extents: every matrix of the graph by name. max_rows: tokens of the largest batch.
+    extents: every matrix of the graph by name. max_rows: tokens of the largest batch. pinned: matrices that stay, with
+    all of a mixture where one of it does.
     """
     everything = all_bytes(extents, vector_bytes)
     if everything <= budget:
         return Residency(WindowLayout((), (), 0, 0), tuple(extents), None, 0, 0, 0, everything)
-    choices = _choices(graph, extents, max_rows)
+    choices = _choices(graph, extents, max_rows, pinned)
     for chunk in (chunk_for(budget, extents.values()), chunk_for(0, extents.values())):
         fixed = vector_bytes + choices.reading_bytes(chunk)
         left = budget - fixed - choices.experts.least_bytes
@@ -85,15 +88,21 @@ def plan_residency(
             way, layout = min(found, key=lambda each: each[1].streamed_file_bytes)
             n_bytes = fixed + way.n_bytes + layout.resident_bytes + layout.arena_bytes
             return _residency(way, layout, chunk, choices.experts, n_bytes=n_bytes, budget=budget)
-    least = least_budget(graph, extents, vector_bytes=vector_bytes, max_rows=max_rows, n_slots=n_slots)
+    least = least_budget(graph, extents, vector_bytes=vector_bytes, max_rows=max_rows, pinned=pinned, n_slots=n_slots)
     raise WindowError(f"{budget} bytes are too few for these weights: {least} are the least")
 
 
 def least_budget(
-    graph: Graph, extents: Mapping[str, Extent], *, vector_bytes: int, max_rows: int, n_slots: int | None = None
+    graph: Graph,
+    extents: Mapping[str, Extent],
+    *,
+    vector_bytes: int,
+    max_rows: int,
+    pinned: Collection[str] = (),
+    n_slots: int | None = None,
 ) -> int:
     """The smallest budget that `plan_residency` finds a residency for."""
-    everything, choices = all_bytes(extents, vector_bytes), _choices(graph, extents, max_rows)
+    everything, choices = all_bytes(extents, vector_bytes), _choices(graph, extents, max_rows, pinned)
     fixed = vector_bytes + choices.reading_bytes(chunk_for(0, extents.values())) + choices.experts.least_bytes
     streamed = [fixed + way.n_bytes + smallest_budget(way.units, n_slots) for way in choices.ways]
     return min(everything, *streamed)
@@ -104,12 +113,16 @@ def all_bytes(extents: Mapping[str, Extent], vector_bytes: int) -> int:
     return vector_bytes + sum(aligned(extent.packed_bytes) for extent in extents.values())
 
 
-def _choices(graph: Graph, extents: Mapping[str, Extent], max_rows: int) -> _Choices:
+def _choices(graph: Graph, extents: Mapping[str, Extent], max_rows: int, pinned: Collection[str]) -> _Choices:
     graph = cut_behind_routers(graph)
-    roles = _roles_of(graph, extents)
+    mixtures = mixtures_of(graph.operations)
+    stay = [each for each in mixtures if any(weight.name in pinned for weight in each.weights)]
+    kept = {*pinned, *(weight.name for mixture in stay for weight in mixture.weights)}
+    roles = _roles_of(graph, extents, kept)
     n_rows = (0, *_piece_rows(roles, extents)) if roles.units else ()
     return _Choices(
-        [_way(roles, extents, piece_rows, max_rows) for piece_rows in n_rows], _experts_of(graph, extents, max_rows)
+        [_way(roles, extents, piece_rows, max_rows) for piece_rows in n_rows],
+        _experts_of([each for each in mixtures if each not in stay], extents, max_rows),
     )
 
 
@@ -184,10 +197,10 @@ class _Experts:
     most_bytes: int
 
 
-def _experts_of(graph: Graph, extents: Mapping[str, Extent], max_rows: int) -> _Experts:
+def _experts_of(mixtures: Iterable[Mixture], extents: Mapping[str, Extent], max_rows: int) -> _Experts:
     groups: list[ExpertGroup] = []
     least = 0
-    for mixture in mixtures_of(graph.operations):
+    for mixture in mixtures:
         group = ExpertGroup(
             mixture.n_experts, mixture.n_used, tuple(extents[weight.name] for weight in mixture.weights)
         )
@@ -244,9 +257,10 @@ def _piece_rows(roles: _Roles, extents: Mapping[str, Extent]) -> tuple[int, ...]
     return (n_rows,) if n_rows < extent.rows else ()
 
 
-def _roles_of(graph: Graph, extents: Mapping[str, Extent]) -> _Roles:
+def _roles_of(graph: Graph, extents: Mapping[str, Extent], pinned: Collection[str]) -> _Roles:
     output = output_linear(graph)
-    experts = {weight.name for mixture in mixtures_of(graph.operations) for weight in mixture.weights}
+    mixtures = mixtures_of(graph.operations)
+    experts = {weight.name for mixture in mixtures for weight in mixture.weights}.difference(pinned)
     segments: dict[str, list[int]] = {}
     embedded: list[str] = []
     for operation in graph.operations:
@@ -258,7 +272,10 @@ def _roles_of(graph: Graph, extents: Mapping[str, Extent]) -> _Roles:
                 if name not in experts:
                     segments.setdefault(name, []).append(operation.segment)
     output_name = output.parts[0].weight.name if output is not None else None
-    shared = [name for name, where in segments.items() if len(where) > 1 or name in embedded or name == output_name]
+    stay = {*pinned, *embedded, output_name}
+    shared = [name for name, where in segments.items() if len(where) > 1 or name in stay]
+    whole = (*embedded[:1], *(() if output_name is None else (output_name,)))
+    shared += [name for name in dict.fromkeys(whole) if name in pinned and name not in shared]
     return _Roles(
         units=_units_of({name: where[0] for name, where in segments.items() if name not in shared}, extents),
         embedding=next((name for name in embedded if name not in shared), None),

@@ -17,6 +17,7 @@ from emel.kernel.sparse_rows import SparseRows
 from emel.kernel.streaming import StreamedWeights, Streaming
 from emel.model.errors import ModelError
 from emel.model.extents import extents_of
+from emel.model.merged import merged_matrices, tensors_in_file
 from emel.model.residency import Residency, WeightBudget, all_bytes, least_budget, plan_residency
 from emel.model.tensors import Role, present
 from emel.tensor.window_layout import WindowError
@@ -39,6 +40,7 @@ def choose_residency(description: ModelDescription, budget: WeightBudget) -> Res
             budget.n_bytes,
             vector_bytes=_vector_bytes(graph),
             max_rows=budget.max_rows,
+            pinned=description.merges,
             n_slots=budget.n_slots,
         )
     except WindowError as error:
@@ -48,7 +50,13 @@ def choose_residency(description: ModelDescription, budget: WeightBudget) -> Res
 def least_weight_bytes(description: ModelDescription, max_rows: int) -> int:
     """The smallest budget for the weights that works, with batches of up to `max_rows` tokens."""
     graph = description.architecture.build(description.parameters, description.tensors)
-    return least_budget(graph, extents_of(description), vector_bytes=_vector_bytes(graph), max_rows=max_rows)
+    return least_budget(
+        graph,
+        extents_of(description),
+        vector_bytes=_vector_bytes(graph),
+        max_rows=max_rows,
+        pinned=description.merges,
+    )
 
 
 def all_weight_bytes(description: ModelDescription) -> int:
@@ -77,13 +85,14 @@ def open_streamed(
     extents = extents_of(description) | {extent.name: extent for unit in residency.layout.units for extent in unit}
     expected = architecture.expected_tensors(parameters)
     derived = architecture.derived_vectors(parameters, file, min(n_ctx or parameters.n_ctx, parameters.n_ctx))
-    with file.open_reader(description.tensors) as reader:
+    with file.open_reader(tensors_in_file(description)) as reader:
         vectors = [
             Vector(info.name, info.type, info.n_values, reader.read(info.name))
             for info in present(expected, description.tensors, Role.VECTOR)
         ]
-        kept = [extents[name] for name in residency.kept]
-        resident = load_packed(pool, reader.opened, kept, [*vectors, *derived], keeps_cache=False)
+        kept = [extents[name] for name in residency.kept if name not in description.merges]
+        computed = merged_matrices(description, extents, reader)
+        resident = load_packed(pool, reader.opened, kept, [*vectors, *derived], computed=computed, keeps_cache=False)
     parts = tuple(file.parts)
     is_direct = measure_model(parts).is_direct_faster
     with ExitStack() as opened:
