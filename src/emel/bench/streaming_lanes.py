@@ -92,6 +92,8 @@ def measure(name: str, engine: str, conditions: Conditions, memory: int | None) 
                 before = disk_bytes(lane.pid)
                 timings = lane.measure(prompt, n_decode)
                 read, peak = disk_bytes(lane.pid) - before, limit.peak_bytes()
+                if failure := kept_elsewhere(conditions):
+                    return Figures(name, failure=failure, peak_bytes=peak)
             except LaneError as error:
                 return Figures(name, failure=str(error), peak_bytes=limit.peak_bytes())
         seconds = timings.prefill_seconds + timings.decode_seconds
@@ -118,6 +120,17 @@ def make_cold(parts: Sequence[FilePart]) -> str:
             return f"{part.path} stays in the page cache, outside of the limit: something maps or reads it"
         drop_from_cache(part.path)  # what the look itself had read ahead
     return ""
+
+
+def kept_elsewhere(conditions: Conditions) -> str:
+    """What makes more of the files stay in the page cache than the limit allows, in words, empty when nothing does.
+
+    Another process that reads them meanwhile has their pages counted as its own, and the lane reads from memory.
+    """
+    cached = sum(cached_share(part.path) * part.n_bytes for part in conditions.parts)
+    if cached <= conditions.cap + _MOST_CACHED * conditions.file_bytes:
+        return ""
+    return f"{cached / 1e6:,.0f} MB of the file are in the page cache: something else read it meanwhile"
 
 
 def disk_bytes(pid: int) -> int:

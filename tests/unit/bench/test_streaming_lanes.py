@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from emel.bench.lane import EMEL
-from emel.bench.streaming_lanes import Conditions, cached_share, drop_from_cache, make_cold, measure
+from emel.bench.streaming_lanes import Conditions, cached_share, drop_from_cache, kept_elsewhere, make_cold, measure
 from emel.io.parts import FilePart
 
 if TYPE_CHECKING:
@@ -53,3 +53,11 @@ def test_a_file_that_stays_in_the_cache_is_not_measured(file: Path) -> None:
         figures = measure("lane", EMEL, conditions, None)
     assert figures.failure == f"{file} stays in the page cache, outside of the limit: something maps or reads it"
     assert figures.tokens_per_second is None
+
+
+def test_a_file_that_another_process_read_meanwhile_is_seen(file: Path) -> None:
+    parts = (FilePart(str(file), N_BYTES),)
+    assert kept_elsewhere(Conditions(file, parts, 1, N_BYTES // 2, 1)) == (
+        "17 MB of the file are in the page cache: something else read it meanwhile"
+    )
+    assert kept_elsewhere(Conditions(file, parts, 1, N_BYTES, 1)) == ""
