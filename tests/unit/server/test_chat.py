@@ -365,3 +365,23 @@ def test_several_choices_share_one_prompt_and_what_makes_their_constraints(serve
     assert [first.options["seed"], second.options["seed"]] == [5, 6]
     made = [each.options["new_constraint"]() for each in (first, second)]
     assert made[0] is not made[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [({"temperature": -1}, {"temperature": 0.0}), ({"top_k": -1}, {"top_k": 0}), ({"seed": -1, "max_tokens": -1}, {})],
+)
+def test_values_others_have_for_off_mean_what_they_mean_there(
+    serve: Callable[..., TestClient], given: dict[str, Any], meant: dict[str, Any]
+) -> None:
+    model = FakeModel("x")
+    assert serve(model).post(PATH, json={**CHAT, **given}).status_code == 200
+    [request] = model.requests
+    assert {name: request.options.get(name) for name in given if name in request.options} == meant
+
+
+def test_a_parameter_out_of_its_range_is_named(serve: Callable[..., TestClient]) -> None:
+    for path in (PATH, "/v1/completions", "/completion"):
+        response = serve(FakeModel("x")).post(path, json={**CHAT, "prompt": "x", "top_p": 2})
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "top_p"

@@ -164,6 +164,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+REFUSED["others' name"] = ({"guided_json": {"type": "object"}}, "guided_json is not supported: use structured_outputs")
+REFUSED["functions"] = ({"functions": [{"name": "f"}]}, "functions is not supported")
 _NEXT = {"type": "object", "properties": {"n": {"$ref": "#"}}, "required": ["n"], "additionalProperties": False}
 _TOOL = {"type": "function", "function": {"name": "f", "parameters": _NEXT}}
 REFUSED["endless schema"] = ({"json_schema": _NEXT}, "json_schema cannot be used: nothing obeys it")
@@ -194,6 +196,12 @@ TAKEN: dict[str, tuple[dict[str, Any], str]] = {
     "grammar": ({"grammar": 'root ::= greeting " " [0-9]+ "!"\ngreeting ::= "Hi" | "Yo"'}, "(Hi|Yo) [0-9]+!"),
     "grammar that repeats": ({"grammar": 'root ::= ("ab" "c"?){2,3}'}, "(abc?){2,3}"),
     "structured regex": ({"structured_outputs": {"regex": "x+"}}, "x+"),
+    "empty grammar": ({"grammar": "", "regex": "y+"}, "y+"),
+    "no constraint beside one": ({"structured_outputs": {"regex": "z+", "json": None, "json_object": False}}, "z+"),
+    "compact": (
+        {"structured_outputs": {"json": {"type": "array", "items": {"const": 1}}, "disable_any_whitespace": True}},
+        r"\[(1(, 1)*)?\]",
+    ),
     "structured choice": ({"structured_outputs": {"choice": ["q"]}}, "q"),
 }
 
