@@ -338,6 +338,13 @@ class MessageTold(Told):
     usage: MessageUsage
 
 
+class InputTokens(Told):
+    """POST /v1/responses/input_tokens."""
+
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
 class TokenCount(Told):
     """POST /v1/messages/count_tokens."""
 

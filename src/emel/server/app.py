@@ -105,6 +105,7 @@ def _routes() -> list[Route]:
         Route("/completions", completions.create_completion, methods=post),
         Route("/completion", native.create_native_completion, methods=post),
         Route("/v1/responses", responses.create_response, methods=post),
+        Route("/v1/responses/input_tokens", responses.count_input_tokens, methods=post),
         Route("/v1/messages", messages.create_message, methods=post),
         Route("/v1/messages/count_tokens", messages.count_tokens, methods=post),
         Route("/v1/embeddings", embeddings.create_embeddings, methods=post),

@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from starlette.responses import JSONResponse
+
 from emel.server.answering import respond
 from emel.server.body import read_shape
 from emel.server.chat import prepare
@@ -36,6 +38,14 @@ async def create_response(request: Request) -> Response | EventStream:
     chat = await in_thread(request, prepare, served, as_chat(shape))
     wording = _Wording(_head(served, shape), len(chat.prompt_ids))
     return await respond(request, served, [chat.job()], wording, is_streamed=bool(shape.stream))
+
+
+async def count_input_tokens(request: Request) -> Response:
+    """How many tokens a request's prompt has."""
+    shape = await read_shape(request, ResponsesRequest)
+    served = await ready_model(request, shape.model)
+    chat = await in_thread(request, prepare, served, as_chat(shape))
+    return JSONResponse({"object": "response.input_tokens", "input_tokens": len(chat.prompt_ids)})
 
 
 def _head(served: ServedModel, shape: ResponsesRequest) -> dict[str, Any]:
