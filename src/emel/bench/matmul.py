@@ -39,19 +39,23 @@ if TYPE_CHECKING:
 
 N_INPUTS = 64  # different tokens; more of them repeat
 WEIGHTS, INPUTS = "weights", "inputs"
+_PIECE = 1 << 20  # bytes made at once: there is a most that can be
 # Every byte lies in 0x2c..0x3b: a float16 scale made of any two is in 2^-4..1, wider floats are small and normal.
 _BYTES = bytes(0x2C + value % 16 for value in range(256))
 
 
 def random_rows(type_: TensorType, rows: int, cols: int) -> bytes:
-    """A (rows, cols) matrix of GGUF's bytes, the same each time; it repeats, but not row by row."""
+    """A (rows, cols) matrix of GGUF's bytes, the same each time.
+
+    Nothing in it repeats, but of F32 16,411 numbers do: on Zen 4, weights that repeat came up to 15 % faster.
+    """
     n_bytes = type_.n_bytes(rows, cols)
     choose = random.Random(0)  # noqa: S311 - not for secrets
     if type_ is TensorType.F32:
         pattern = array("f", (choose.uniform(-1, 1) for _ in range(min(n_bytes // 4, 16411)))).tobytes()
-    else:
-        pattern = choose.randbytes(min(n_bytes, 65537)).translate(_BYTES)
-    return (pattern * (n_bytes // len(pattern) + 1))[:n_bytes]
+        return (pattern * (n_bytes // len(pattern) + 1))[:n_bytes]
+    pieces = (choose.randbytes(min(_PIECE, n_bytes - at)).translate(_BYTES) for at in range(0, n_bytes, _PIECE))
+    return b"".join(pieces)
 
 
 class RandomMatrix:
