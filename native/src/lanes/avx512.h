@@ -119,24 +119,26 @@ EMEL_INLINE void keep_order(I32 (&out)[T]) {
   for (int t = 0; t < T; ++t) __asm__ volatile("" : "+v"(out[t]));
 }
 
-template <int T, int kFirst, int kCount>
-EMEL_INLINE void add_plane(const U8 (&w)[8], const int8_t* a, size_t stride, I32 (&out)[T]) {
+// Both planes at once, in chains of their own: 16 of them hide what each waits for.
+template <int kPlanes, int T, int kBits, int kFirst, int kCount>
+EMEL_INLINE void dot_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
+  I32 low[T];
+#pragma unroll
+  for (int t = 0; t < T; ++t) out[t] = low[t] = _mm512_setzero_si512();
 #pragma unroll
   for (int j = kFirst; j < kFirst + kCount; ++j) {
 #pragma unroll
-    for (int t = 0; t < T; ++t) out[t] = _mm512_dpbusd_epi32(out[t], w[j], broadcast_four(a + t * stride + 4 * j));
+    for (int t = 0; t < T; ++t) {
+      const int8_t* token = a + t * stride + 4 * j;
+      out[t] = _mm512_dpbusd_epi32(out[t], w[j], broadcast_four(token));
+      if constexpr (kPlanes == 2) low[t] = _mm512_dpbusd_epi32(low[t], w[j], broadcast_four(token + low_at));
+    }
     keep_order<T>(out);
+    if constexpr (kPlanes == 2) keep_order<T>(low);
   }
-}
-template <int kPlanes, int T, int kBits, int kFirst, int kCount>
-EMEL_INLINE void dot_planes(const U8 (&w)[8], const int8_t* a, size_t low_at, size_t stride, I32 (&out)[T]) {
-#pragma unroll
-  for (int t = 0; t < T; ++t) out[t] = _mm512_setzero_si512();
-  add_plane<T, kFirst, kCount>(w, a, stride, out);
   if constexpr (kPlanes == 1) return;
 #pragma unroll
-  for (int t = 0; t < T; ++t) out[t] = _mm512_sub_epi32(_mm512_slli_epi32(out[t], 8), out[t]);
-  add_plane<T, kFirst, kCount>(w, a + low_at, stride, out);
+  for (int t = 0; t < T; ++t) out[t] = _mm512_add_epi32(low[t], _mm512_sub_epi32(_mm512_slli_epi32(out[t], 8), out[t]));
 }
 // The planes in chains of their own, so that neither waits for the other.
 template <int kPlanes, int kBits, int kFirst, int kCount>
