@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "core/error.h"
+#include "core/prefetcher.h"
 #include "plan/plan.h"
 #include "pool/pool.h"
 
@@ -22,6 +23,7 @@ struct Peak {
   uint8_t* memory;
   size_t n_bytes;
   double seconds;
+  bool fetches_near;
   double rates[kMaxLanes];
 };
 
@@ -43,7 +45,7 @@ struct Work {
     if (peak.kind == EMEL_ROOF_FMA) return static_cast<double>(peak.kernels->peak_fma(kRoundsPerChunk));
     const size_t left = n_bytes - at;
     const size_t n = left < kReadChunk ? left : kReadChunk;
-    peak.kernels->peak_read(slice + at, n);
+    peak.kernels->peak_read(slice + at, n, peak.fetches_near);
     at = n == left ? 0 : at + n;
     return static_cast<double>(n);
   }
@@ -108,7 +110,14 @@ emel_status emel_roofline(emel_pool* pool, int32_t isa, uint32_t kind, void* mem
   if (kernels == nullptr) {
     return emel::fail(EMEL_UNSUPPORTED, "roofline: route %d is not built or does not run here", isa);
   }
-  emel::Peak peak{pool, kernels, kind, static_cast<uint8_t*>(memory), static_cast<size_t>(n_bytes), seconds, {}};
+  emel::Peak peak{pool,
+                  kernels,
+                  kind,
+                  static_cast<uint8_t*>(memory),
+                  static_cast<size_t>(n_bytes),
+                  seconds,
+                  emel::prefetcher_falls_behind(),
+                  {}};
   const emel_status status = emel::check(*pool, *kernels, isa, peak);
   if (status != EMEL_OK) return status;
   if (kind != EMEL_ROOF_READ) peak.n_bytes = 0;

@@ -178,25 +178,6 @@ EMEL_INLINE F32 add_offset(F32 acc, F32 offset, const uint8_t* record, const Qua
   return f_fma(offset, f_set1(read<float>(record + layout.scaled_sums_at() + 4 * b)), acc);
 }
 
-// A matrix is read once, from end to end, and what lies kFetchAhead bytes further on is fetched on the way, into the
-// second-level cache. The CPU's own prefetcher stops at the borders of pages and loses its thread where records are too
-// large to stay in the first-level cache beside the weights; for a token or two it does better alone over bytes, and
-// over nibbles while records are small. Every line is asked for: gaps are worse than nothing. At the end of a slice,
-// what follows is asked for in vain. Measured: docs/decisions/0011-weights-fetched-far-ahead.md.
-constexpr size_t kFetchAhead = 16 * 1024;
-constexpr size_t kSmallRecord = 6 * 1024;  // bytes: 2,340 columns in two planes
-constexpr bool fetches_ahead(Quants quants, int n_tokens, size_t record_bytes) {
-  if (n_tokens > 2) return true;
-  if (quants == Quants::kBytes) return false;
-  if (quants == Quants::kNibbles || quants == Quants::kTable) return record_bytes > kSmallRecord;
-  return true;
-}
-EMEL_INLINE void fetch_weights(const uint8_t* weights, size_t n_bytes) {
-#pragma unroll
-  for (size_t at = 0; at < n_bytes; at += kCacheLine) __builtin_prefetch(weights + kFetchAhead + at, 0, 2);
-  __asm__ volatile("" : : : "memory");  // no load of weights comes before: it would wait for what is asked for after it
-}
-
 // One row group times T tokens, the first of which has its record at records.
 template <uint32_t kType, int kPlanes, int T>
 struct GroupTile {
@@ -204,6 +185,7 @@ struct GroupTile {
   const uint8_t* records;
   size_t stride;
   const QuantizedLayout& layout;
+  const Fetch& fetch;
   UnitScales unit{};
   F32 acc[T]{};
   float half_terms[T][2 * kSuperBlocks]{};
@@ -268,12 +250,18 @@ struct GroupTile {
     constexpr size_t kStep = kLayout.unit_bytes * kParts / kLayout.unit_blocks;
 #pragma unroll
     for (int t = 0; t < T; ++t) acc[t] = f_zero();
-    const bool fetches = fetches_ahead(kLayout.format.quants, T, layout.bytes());
+    size_t wait = fetch.next == 0 ? SIZE_MAX : fetch.first;
     for (size_t b = 0; b < layout.n_blocks; b += kParts) {
       load_unit_scales<kType>(group, b, unit);
 #pragma unroll
       for (int t = 0; t < T; ++t) load_half_terms<kType>(record(t), layout, b, half_terms[t]);
-      if (fetches) fetch_weights(group + b / kParts * kStep, kStep);
+      const uint8_t* weights = group + b / kParts * kStep;
+      if (fetch.near) fetch_near(weights + kFetchNear, kStep);
+      if (fetch.ahead) fetch_far(weights + kFetchAhead, kStep);
+      if (T == kTileTokens && wait-- == 0) {
+        fetch_far(weights + fetch.next, kStep);
+        wait = fetch.share - 1;
+      }
       add_block<0>(b);
       if constexpr (kParts == 4) {
         add_block<1>(b + 1);
@@ -286,9 +274,9 @@ struct GroupTile {
 
 template <uint32_t kType, int kPlanes, int T>
 EMEL_INLINE void token_tile(const MatmulArgs& m, size_t group_bytes, const QuantizedLayout& layout, size_t group,
-                            size_t token) {
+                            size_t token, const Fetch& fetch) {
   GroupTile<kType, kPlanes, T> tile{m.packed + group * group_bytes, m.activation + token * m.activation_stride,
-                                    m.activation_stride, layout};
+                                    m.activation_stride, layout, fetch};
   tile.add_blocks();
 #pragma unroll
   for (int t = 0; t < T; ++t) store_rows(m, group, token + static_cast<size_t>(t), tile.acc[t]);
@@ -299,12 +287,25 @@ EMEL_INLINE void token_tile(const MatmulArgs& m, size_t group_bytes, const Quant
 constexpr size_t kPanelBytes = 384 * 1024;
 constexpr size_t kTileGroups = 4;
 
+// Groups [begin, end) that token tiles pass over, one after the other, before they go on to the next ones of a slice.
+struct TileGroups {
+  size_t begin;
+  size_t end;
+  bool is_first;
+  bool is_last;
+};
+
 template <uint32_t kType, int kPlanes, int T>
 EMEL_INLINE size_t token_tiles(const MatmulArgs& m, size_t group_bytes, const QuantizedLayout& layout,
-                               size_t group_begin, size_t group_end, size_t token, size_t token_end) {
-  for (; token + T <= token_end; token += T) {
-    for (size_t group = group_begin; group < group_end; ++group) {
-      token_tile<kType, kPlanes, T>(m, group_bytes, layout, group, token);
+                               const TileGroups& groups, size_t token, size_t token_end) {
+  const size_t n_passes = (token_end - token) / T;
+  const bool shares = T == kTileTokens && n_passes > 1;
+  const bool asks = m.fetches_near || fetches_ahead(format_of(kType).quants, T, layout.bytes());
+  for (size_t pass = 0; pass < n_passes; ++pass, token += T) {
+    const Fetch fetch{asks && (!shares || (pass == 0 && groups.is_first)), m.fetches_near,
+                      shares && !groups.is_last ? (groups.end - groups.begin) * group_bytes : 0, n_passes, pass};
+    for (size_t group = groups.begin; group < groups.end; ++group) {
+      token_tile<kType, kPlanes, T>(m, group_bytes, layout, group, token, fetch);
     }
   }
   return token;
@@ -319,18 +320,19 @@ void matmul_planes(const MatmulArgs& m) {
   for (size_t begin = 0; begin < m.n_tokens; begin += panel) {
     const size_t end = begin + panel < m.n_tokens ? begin + panel : m.n_tokens;
     for (size_t group = m.group_begin; group < m.group_end; group += kTileGroups) {
-      const size_t last = group + kTileGroups < m.group_end ? group + kTileGroups : m.group_end;
-      size_t token = token_tiles<kType, kPlanes, kTileTokens>(m, group_bytes, layout, group, last, begin, end);
+      const bool is_last = group + kTileGroups >= m.group_end;
+      const TileGroups groups{group, is_last ? m.group_end : group + kTileGroups, group == m.group_begin, is_last};
+      size_t token = token_tiles<kType, kPlanes, kTileTokens>(m, group_bytes, layout, groups, begin, end);
       if constexpr (kTileTokens > 4) {
-        token = token_tiles<kType, kPlanes, 4>(m, group_bytes, layout, group, last, token, end);
+        token = token_tiles<kType, kPlanes, 4>(m, group_bytes, layout, groups, token, end);
       }
       if constexpr (kTileTokens > 4) {
-        token = token_tiles<kType, kPlanes, 3>(m, group_bytes, layout, group, last, token, end);
+        token = token_tiles<kType, kPlanes, 3>(m, group_bytes, layout, groups, token, end);
       }
       if constexpr (kTileTokens > 2) {
-        token = token_tiles<kType, kPlanes, 2>(m, group_bytes, layout, group, last, token, end);
+        token = token_tiles<kType, kPlanes, 2>(m, group_bytes, layout, groups, token, end);
       }
-      token_tiles<kType, kPlanes, 1>(m, group_bytes, layout, group, last, token, end);
+      token_tiles<kType, kPlanes, 1>(m, group_bytes, layout, groups, token, end);
     }
   }
 }
@@ -361,9 +363,10 @@ EMEL_INLINE void float_tile(const MatmulArgs& m, const Weight* columns, size_t g
   const size_t stride = m.activation_stride / sizeof(float);
   size_t k = 0;
   for (; k + 4 <= m.cols; k += 4) {
-    if constexpr (T > 1) {
-      fetch_weights(reinterpret_cast<const uint8_t*>(columns + k * kRowsPerGroup), 4 * kRowsPerGroup * sizeof(Weight));
-    }
+    const uint8_t* weights = reinterpret_cast<const uint8_t*>(columns + k * kRowsPerGroup);
+    constexpr size_t kStep = 4 * kRowsPerGroup * sizeof(Weight);
+    if (m.fetches_near) fetch_near(weights + kFetchNear, kStep);
+    if (T > 1 || m.fetches_near) fetch_far(weights + kFetchAhead, kStep);
 #pragma unroll
     for (int p = 0; p < 4; ++p) {
       const F32 w = load_column(columns + (k + static_cast<size_t>(p)) * kRowsPerGroup);

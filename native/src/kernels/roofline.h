@@ -51,12 +51,16 @@ namespace {
 }
 #endif
 
-// Reads n_bytes, a multiple of 512, from front to back in loads of 64 bytes.
-[[maybe_unused]] void peak_read(const uint8_t* bytes, size_t n_bytes) {
+// Reads n_bytes, a multiple of 512, from front to back in loads of 64 bytes, fetched ahead where that reads faster.
+[[maybe_unused]] void peak_read(const uint8_t* bytes, size_t n_bytes, bool fetches_near) {
   U8 seen[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) seen[i] = u_load(bytes);
   for (size_t at = 0; at < n_bytes; at += 512) {
+    if (fetches_near) {
+      fetch_near(bytes + at + kFetchNear, 512);
+      fetch_far(bytes + at + kFetchAhead, 512);
+    }
 #pragma unroll
     for (int i = 0; i < 8; ++i) seen[i] = u_or(seen[i], u_load(bytes + at + 64 * i));
   }

@@ -19,6 +19,7 @@ struct MatmulArgs {
   size_t group_end;
   size_t n_tokens;
   size_t n_planes;  // of quantised activations: 1 or 2
+  bool fetches_near;  // weights are fetched from near by too: prefetcher_falls_behind(). No number depends on it.
 };
 
 struct NormArgs {
@@ -218,7 +219,8 @@ struct Kernels {
   // Peaks (emel_roofline). The first two return the multiply-adds they did; nullptr: none for this route.
   uint64_t (*peak_dot)(uint64_t n_rounds);
   uint64_t (*peak_fma)(uint64_t n_rounds);
-  void (*peak_read)(const uint8_t* bytes, size_t n_bytes);  // a multiple of 512
+  // n_bytes, a multiple of 512; fetches_near as of a product's weights.
+  void (*peak_read)(const uint8_t* bytes, size_t n_bytes, bool fetches_near);
 };
 
 inline constexpr size_t kMaxHeadDim = 512;

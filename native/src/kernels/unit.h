@@ -8,6 +8,7 @@
 #include "kernels/math.h"
 #include "kernels/quantize.h"
 #include "kernels/layer_norm.h"
+#include "kernels/fetch.h"
 #include "kernels/matmul.h"
 #include "kernels/kv_blocks.h"
 #include "kernels/rope.h"

@@ -4,6 +4,7 @@
 
 #include "core/allocation.h"
 #include "core/error.h"
+#include "core/prefetcher.h"
 #include "kernels/layout.h"
 #include "plan/plan.h"
 
@@ -125,6 +126,7 @@ emel_status emel_plan_create(const emel_plan_desc* desc, emel_plan** out) {
   }
   plan->n_positions = emel::positions_of(*plan);
   plan->tokens_per_tile = emel::tokens_per_tile(*plan);
+  plan->fetches_near = emel::prefetcher_falls_behind();
   plan->tiles = emel::allocate_array<emel::QueryTile>(desc->max_tokens);
   if (plan->tiles == nullptr) {
     emel_plan_destroy(plan);

@@ -105,6 +105,7 @@ void run_expert_matmul(const OpRun& r) {
     a.out_stride = a.rows;
     a.cols = cols;
     a.n_planes = r.n_planes();
+    a.fetches_near = r.run.plan->fetches_near;
     a.group_begin = groups.begin;
     a.group_end = groups.end;
     for (size_t expert = 0; expert < n_experts; ++expert) {

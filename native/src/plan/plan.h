@@ -47,5 +47,6 @@ struct emel_plan {
   emel::QueryTile* tiles;  // (max_tokens,)
   std::atomic<uint32_t>* next_item;  // (n_ops,): attention items taken so far
   uint32_t tokens_per_tile;
+  bool fetches_near;  // of MatmulArgs
   uint64_t n_positions;  // that every table of positions has a row for
 };

@@ -95,6 +95,7 @@ void run_matmul(const OpRun& r) {
     a.rows = weight.rows;
     a.cols = cols;
     a.n_planes = r.n_planes();
+    a.fetches_near = r.run.plan->fetches_near;
     a.n_tokens = n_tokens;
     r.kernels().matmul[weight.type](a);
     adjust_results(r, a);
