@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,53 @@ if TYPE_CHECKING:
     from emel.engine.request import Request
 
 
+class _Bell:
+    """Wakes coroutines of an event loop from other threads: all that are named before the loop hears it, at once.
+
+    Waking the loop is a system call, and gives the interpreter away: a step has as many answers to tell as lanes.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)  # which has this one, in _bells
+        self._sleepers: deque[asyncio.Event] = deque()
+        self._is_rung = False
+
+    def ring(self, sleeper: asyncio.Event) -> None:
+        """Has it set, from any thread; RuntimeError when the loop was closed."""
+        self._sleepers.append(sleeper)
+        if self._is_rung:
+            return
+        loop = self._loop()
+        if loop is None:
+            raise RuntimeError("the loop is gone")
+        self._is_rung = True
+        try:
+            loop.call_soon_threadsafe(self._wake)
+        except RuntimeError:
+            self._is_rung = False
+            raise
+
+    def _wake(self) -> None:
+        self._is_rung = False  # first: who comes now and is not seen below rings again
+        while self._sleepers:
+            self._sleepers.popleft().set()
+
+
+_bells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bell] = weakref.WeakKeyDictionary()
+
+
+def _bell() -> _Bell:
+    loop = asyncio.get_running_loop()
+    if (bell := _bells.get(loop)) is None:
+        bell = _bells[loop] = _Bell(loop)
+    return bell
+
+
 class Hearing:
     """A listener that keeps chunks for one coroutine.
 
-    The compute thread only appends and, when the coroutine sleeps, wakes it: one wake-up serves all chunks there are.
-    Nothing waits for a slow reader.
+    The compute thread only appends and, when the coroutine sleeps, wakes it: one wake-up serves all chunks there are,
+    of all that listen. Nothing waits for a slow reader.
     """
 
     def __init__(self, timeout: float | None = None) -> None:
@@ -28,8 +71,8 @@ class Hearing:
         timeout: seconds from now; the chunks end with TimeoutError when they are not there by then.
         """
         self.request: Request | None = None
-        self._loop = asyncio.get_running_loop()
-        self._deadline = None if timeout is None else self._loop.time() + timeout
+        self._bell = _bell()
+        self._deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         self._heard: deque[Chunk | Completion | Exception] = deque()
         self._news = asyncio.Event()
         self._is_woken = False
@@ -58,7 +101,7 @@ class Hearing:
         if not self._is_woken:
             self._is_woken = True
             try:
-                self._loop.call_soon_threadsafe(self._news.set)
+                self._bell.ring(self._news)
             except RuntimeError:  # the loop was closed: nobody is there any more
                 self.cancel()
 
