@@ -111,7 +111,7 @@ def test_no_command_shows_the_help_on_stderr(tmp_path: Path) -> None:
         (["run", "-s", "18446744073709551616", "x"], "is above 18446744073709551615, the highest value allowed"),
         (["chat", "--repeat-last-n", "-2"], "argument --repeat-last-n: -2 is below -1"),
         (["run", "--min-p", "x", "x"], "argument --min-p: 'x' is not a number"),
-        (["run", "--stop", "", "x"], "argument --stop: the text is empty"),
+        (["run", "--stop", "", "x"], "argument -r/--stop/--reverse-prompt: the text is empty"),
         (["run", "-p", "x", "-f", "y"], "argument -f/--file: not allowed with argument -p/--prompt"),
         (["run", "--raw", "-sys", "y", "x"], "argument -sys/--system: not allowed with argument --raw"),
         (["run", "-m", "a", "-hf", "b/c", "x"], "argument -hf/--hf-repo: not allowed with argument -m/--model"),

@@ -85,7 +85,7 @@ CONSTRAINED = {"/completion": {**REQUESTS["/completion"], "regex": "[ab]"}, PATH
         ("detokenize", "/detokenize", REQUESTS["/detokenize"]),
         ("embed", "/v1/embeddings", REQUESTS["/v1/embeddings"]),
         *(("tokenizer", path, body) for path, body in CONSTRAINED.items()),
-        *(("submit", path, body) for path, body in CONSTRAINED.items()),
+        *(("submit_all", path, body) for path, body in CONSTRAINED.items()),
         *(("submit_all", path, REQUESTS[path]) for path in CONSTRAINED),
     ],
 )

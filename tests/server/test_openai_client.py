@@ -222,3 +222,10 @@ def test_models_that_write_text_have_embeddings_pooled_as_asked(client: OpenAI) 
     assert one.embedding != other.embedding
     with pytest.raises(BadRequestError, match="pooling"):
         client.embeddings.create(model="smollm2", input="x", extra_body={"pooling": "max"})
+
+
+def test_tokens_of_a_response_s_request_are_counted(client: OpenAI) -> None:
+    counted = client.responses.input_tokens.count(model="smollm2", input=FRANCE)
+    answered = client.responses.create(model="smollm2", input=FRANCE, max_output_tokens=1)
+    assert answered.usage is not None
+    assert counted.input_tokens == answered.usage.input_tokens

@@ -54,7 +54,7 @@ def test_no_tokens_asked_is_an_empty_answer_whose_prompt_is_kept(client: TestCli
 def test_the_end_of_the_context_ends_an_answer(client: TestClient) -> None:
     told = ask(client, prompt="a" * (N_CTX - 9), max_tokens=-1)
     assert told["choices"][0]["finish_reason"] == "length"
-    assert told["usage"]["total_tokens"] == N_CTX + 1  # the last one is told and not computed
+    assert told["usage"]["total_tokens"] == N_CTX
     refused = client.post(PATH, json={"prompt": "a" * (N_CTX + 1)})
     assert refused.status_code == 400
     error = refused.json()["error"]

@@ -13,6 +13,7 @@ SUITES = {
     ),
     "one_request": ("emel.bench.one_request", "a request alone against a bare loop of plan runs"),
     "prefix": ("emel.bench.prefix", "time to the first token of a prompt whose beginning was computed before"),
+    "server": ("emel.bench.server", "how soon the server answers, and what HTTP takes of a token"),
     "speculation": ("emel.bench.speculation", "answers with guesses of what comes next against answers without"),
     "roofline": ("emel.bench.roofline", "the most this machine does: int8 and float32 multiply-adds, reading memory"),
     "kernels": ("emel.bench.kernels", "matrix products of every format, as a share of those roofs"),

@@ -20,6 +20,8 @@ from emel.bench.options import (
 if TYPE_CHECKING:
     import argparse
 
+    from emel.bench.wavefront import WavePlan
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
@@ -37,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--decode", type=count(2), default=64, metavar="N", help="tokens of each answer (64)")
     add_activations(group)
     group = add_measurement(parser, "wave")
+    group.add_argument("--operations", action="store_true", help="where a step of EMEL goes, by kind of operation")
     group.add_argument("--compare", action="store_true", help="run llama.cpp in turns with EMEL (needs emel[bench])")
     add_output(parser, has_plot=False)
 
@@ -62,6 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
         compare=arguments.compare,
         activations=arguments.activations,
     )
+    if arguments.operations:
+        return _show_operations(plan, as_json=arguments.json)
     progress = Progress()
     try:
         ready, rows = run_waves(plan, progress)
@@ -79,5 +84,22 @@ def run(arguments: argparse.Namespace) -> int:
         + "".join(f"engine   {each.engine}: {each.version}; {each.route}\n" for each in ready.values())
         + f"runs     median of {plan.n_runs} after {plan.n_warmup} to warm up; percentiles over all tokens\n\n"
         + render_waves(rows)
+    )
+    return 0
+
+
+def _show_operations(plan: WavePlan, *, as_json: bool) -> int:
+    from dataclasses import asdict
+
+    from emel.bench.wavefront_operations import STEPS_OF_A_RUN, render_operations, run_operations
+
+    columns = run_operations(plan)
+    if as_json:
+        sys.stdout.write(json.dumps([asdict(each) for each in columns], indent=2) + "\n")
+        return 0
+    sys.stdout.write(
+        f"model    {plan.model.name}, {plan.n_threads} threads, {plan.activations}; {plan.n_prompt} keys each\n"
+        f"runs     the least of {STEPS_OF_A_RUN * plan.n_runs} steps, for each operation\n\n"
+        + render_operations(columns)
     )
     return 0

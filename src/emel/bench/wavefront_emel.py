@@ -1,6 +1,8 @@
 """EMEL as a lane of the wavefront suite.
 
-`python -m emel.bench.wavefront_emel MODEL THREADS CONTEXT SEQUENCES [ACTIVATIONS [MEMORY]]`
+`python -m emel.bench.wavefront_emel MODEL THREADS CONTEXT SEQUENCES [ACTIVATIONS [MEMORY [SPECULATION]]]`
+
+SPECULATION "none": nothing is guessed.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emel.bench.lane_emel import ready_of
 from emel.bench.protocol import private_stdout
@@ -56,11 +58,19 @@ class EmelWaves:
         activations: str = "int16",
         *,
         memory: str | None = None,
+        guesses: bool = True,
     ) -> None:
         import emel
 
+        options: dict[str, Any] = {} if guesses else {"speculation": None}
         self._model: Model = emel.load(
-            path, n_threads=n_threads, n_ctx=n_ctx, n_lanes=n_sequences, activations=activations, memory=memory
+            path,
+            n_threads=n_threads,
+            n_ctx=n_ctx,
+            n_lanes=n_sequences,
+            activations=activations,
+            memory=memory,
+            **options,
         )
 
     def describe(self) -> Ready:
@@ -85,7 +95,10 @@ def main(arguments: Sequence[str]) -> int:
     model, n_threads, n_ctx, n_sequences, *rest = arguments
     counts = int(n_threads), int(n_ctx), int(n_sequences)
     activations, memory = rest[0] if rest else "int16", rest[1] if rest[1:] else None
-    return serve_waves(lambda: EmelWaves(model, *counts, activations, memory=memory), sys.stdin, private_stdout())
+    guesses = rest[2:] != ["none"]
+    return serve_waves(
+        lambda: EmelWaves(model, *counts, activations, memory=memory, guesses=guesses), sys.stdin, private_stdout()
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """A model larger than its memory: EMEL's window, EMEL with everything resident, llama.cpp on mapped memory, one cap.
 
 Every lane is a process of its own under the same hard limit (emel.bench.memory_cap), with the file dropped from the
-page cache before it starts. `--bars` adds the lanes of emel.bench.streaming_bars.
+page cache before it starts. None of them guesses tokens: a step with guesses reads no more than one without, and what a
+model of random weights writes repeats itself. `--bars` adds the lanes of emel.bench.streaming_bars.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.write(f"{model.name}: {size / 1e6:,.0f} MB, memory of each process {cap / 1e6:,.0f} MB\n")
         direct, buffered = (_shown(speed, 0, 1e6) for speed in (speeds.direct, speeds.buffered))
-        sys.stdout.write(f"one reader: {direct} MB/s past the page cache, {buffered} MB/s through it\n\n")
+        sys.stdout.write(f"one reader: {direct} MB/s past the page cache, {buffered} MB/s through it\n")
+        sys.stdout.write("no lane guesses tokens: each step writes one\n\n")
         sys.stdout.write(_table(found) + "\n")
         if bars:
             sys.stdout.write("\n" + bars_table(bars) + "\n")

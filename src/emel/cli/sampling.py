@@ -57,7 +57,13 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("-s", "--seed", type=_seed, metavar="N", help="seed of the draws (-1: a new one)")
     group.add_argument(
-        "--stop", action="append", type=_stop_text, metavar="TEXT", help="end before this text; may be repeated"
+        "-r",
+        "--stop",
+        "--reverse-prompt",
+        action="append",
+        type=_stop_text,
+        metavar="TEXT",
+        help="end before this text; may be repeated",
     )
     group.add_argument(
         "--ignore-eos", action="store_const", const=True, help="never choose a token that ends the answer"

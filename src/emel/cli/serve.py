@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 from pathlib import Path
@@ -14,8 +15,6 @@ from emel.cli.terminal import UsageError, say
 from emel.errors import EmelError
 
 if TYPE_CHECKING:
-    import argparse
-
     from emel.engine.budget import Grant
     from emel.engine.model import Model
     from emel.engine.options import LoadOptions
@@ -31,6 +30,7 @@ examples:
 --memory is one budget for all models: one that is asked for takes the place of those not in use.
 The page is at http://127.0.0.1:8080/. SIGTERM lets running requests end; a second signal ends at once.
 """
+_ALWAYS = ("--metrics", "--slots", "--props", "--jinja", "-cb", "--cont-batching", "--embedding", "--embeddings")
 _MOST_KEY_BYTES = 1 << 20
 
 
@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "models", nargs="*", metavar="[NAME=]MODEL", help="models to serve, the first for requests that name none"
     )
+    parser.add_argument("-a", "--alias", metavar="NAME[,NAME]", help="further names of the first model")
     parser.add_argument("--offline", action="store_true", help="never use the network to fetch models")
     add_session(parser)
     parser.add_argument("-np", "--parallel", type=whole_number(1, 256), metavar="N", help="requests that run at a time")
@@ -62,6 +63,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--drain", type=number(0), metavar="S", help="seconds for running requests at the end (30)")
     limits.add_argument("--idle-unload", type=number(0.1), metavar="S", help="unload a model nobody used for so long")
     parser.add_argument("-v", "--verbose", action="store_true", help="also debug messages")
+    # What llama.cpp's server has to be told and this one always does: its command lines are taken.
+    parser.add_argument(*_ALWAYS, action="store_true", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -77,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)
     if settings.is_public and not settings.api_keys:
         say(f"warning: everybody who reaches {settings.host} can use this server: set --api-key")
-    models = _models(arguments, settings.aliases)
+    models = _models(arguments)
     names = ", ".join(each.name for each in models)
     try:
         return serve(create_app(models, settings), settings, lambda url: say(f"serving {names} on {url}"))
@@ -133,7 +136,7 @@ def _parts(text: str | None) -> list[str]:
     return [each.strip() for each in (text or "").split(",") if each.strip()]
 
 
-def _models(arguments: argparse.Namespace, aliases: dict[str, str]) -> ServedModels:
+def _models(arguments: argparse.Namespace) -> ServedModels:
     """What loads each model, within one budget if there is one."""
     from functools import partial
 
@@ -145,11 +148,20 @@ def _models(arguments: argparse.Namespace, aliases: dict[str, str]) -> ServedMod
 
     options = LoadOptions(**load_keywords(arguments, quiet=False), n_lanes=arguments.parallel or DEFAULT_LANES)
     paths = _paths(arguments)
+    aliases = _aliases(arguments, paths)
     memory = None
     if arguments.memory is not None:
         needs = {name: partial(needed_bytes, path, options=options) for name, path in paths.items()}
         memory = SharedMemory(parse_memory(arguments.memory), needs)
     return ServedModels({name: partial(_load, path, options) for name, path in paths.items()}, aliases, memory)
+
+
+def _aliases(arguments: argparse.Namespace, paths: dict[str, Path]) -> dict[str, str]:
+    """Another name -> the name of the first model."""
+    aliases = dict.fromkeys(_parts(arguments.alias), next(iter(paths)))
+    if taken := sorted(aliases.keys() & paths.keys()):
+        raise UsageError(f"argument -a/--alias: {taken[0]!r} is the name of a model")
+    return aliases
 
 
 def _load(path: Path, options: LoadOptions, memory: Grant | None = None) -> Model:

@@ -39,10 +39,7 @@ _AMOUNT = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([a-z]*|%)")
 _HELP = "give bytes, an amount such as 2GiB or 500MB, or a share of the available memory such as 50%"
 _LEAST_CHUNK = 32
 _LEAST_CONTEXT = 256
-# The parts of a budget that context, a step and its logits may take before they are made smaller.
-_CONTEXT_SHARE = 8
-_STEP_SHARE = 16
-_LOGITS_SHARE = 64
+_USABLE_CONTEXT = 1024  # a question and its answer: less only where an eighth of the budget has no room for it
 
 
 def parse_memory(value: object) -> int:
@@ -67,6 +64,21 @@ def parse_memory(value: object) -> int:
     if n_bytes < 1:
         raise RequestError(f"memory is {value!r}: it must be at least 1 byte", hint=_HELP)
     return n_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """The parts of a budget, as divisors, that may be taken before what takes them is made smaller."""
+
+    context: int  # of one sequence, where none was asked for
+    blocks: int  # of all sequences, beyond a whole one
+    step: int
+    logits: int
+
+
+_USUAL_SHARES = _Shares(8, 8, 16, 64)
+# What these take of weights that do not fit is read again with each token.
+_STREAMING_SHARES = _Shares(16, 32, 32, 128)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +139,11 @@ class SessionBudget:
     def weights(self, description: ModelDescription) -> WeightBudget:
         """What is left for the weights; ModelError when it is too little, with the smallest budget that works."""
         from emel.model.residency import WeightBudget
-        from emel.model.streamed import least_weight_bytes
+        from emel.model.streamed import all_weight_bytes, least_weight_bytes
 
-        sizes, fixed = self._shared_out(description)
+        sizes, fixed = self._shared_out(description, _USUAL_SHARES)
+        if fixed + all_weight_bytes(description) > self._whole:
+            sizes, fixed = self._shared_out(description, _STREAMING_SHARES)
         least = fixed + least_weight_bytes(description, self._max_tokens(sizes))
         if least > self._whole:
             sizes, fixed = self._smallest(description)
@@ -165,17 +179,20 @@ class SessionBudget:
         sizes = SessionSizes(n_ctx, min(self._largest.chunk, n_ctx, _LEAST_CHUNK), 0, blocks_for(n_ctx) + 1)
         return sizes, self._fixed_bytes(description, sizes)
 
-    def _shared_out(self, description: ModelDescription) -> tuple[SessionSizes, int]:
-        """A session that takes no more than its share of the budget, where it can, and what it takes."""
+    def _shared_out(self, description: ModelDescription, shares: _Shares) -> tuple[SessionSizes, int]:
+        """A session that takes no more than its shares of the budget, where it can, and what it takes."""
         parameters, block_bytes = description.parameters, _block_bytes(description, self._kv_type)
-        affordable = self._whole // _CONTEXT_SHARE // block_bytes
+        affordable, most, extra = (
+            self._whole // share // block_bytes for share in (shares.context, _USUAL_SHARES.context, shares.blocks)
+        )
+        affordable = max(affordable, min(blocks_for(_USABLE_CONTEXT) + 1, most))
         n_ctx = self._context(parameters.n_ctx, affordable * KV_BLOCK)
         usual = n_blocks_for(parameters, n_ctx, self._n_rows, self._kv_type)
-        n_blocks = max(blocks_for(n_ctx) + 1, min(usual, affordable))
-        n_outputs = min(self._largest.n_outputs, self._whole // _LOGITS_SHARE // (4 * parameters.n_vocab))
+        n_blocks = max(blocks_for(n_ctx) + 1, min(usual, extra))
+        n_outputs = min(self._largest.n_outputs, self._whole // shares.logits // (4 * parameters.n_vocab))
         chunk = min(self._largest.chunk, n_ctx)
         sizes = SessionSizes(n_ctx, chunk, n_outputs, n_blocks)
-        while chunk > _LEAST_CHUNK and self._step_bytes(description, sizes) > self._whole // _STEP_SHARE:
+        while chunk > _LEAST_CHUNK and self._step_bytes(description, sizes) > self._whole // shares.step:
             chunk = max(chunk // 2, _LEAST_CHUNK)
             sizes = replace(sizes, chunk=chunk)
         return sizes, self._fixed_bytes(description, sizes)

@@ -9,6 +9,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
+from emel.engine.endless_schemas import is_endless
 from emel.errors import RequestError
 
 MAX_CHARACTERS = 512 << 10
@@ -71,6 +72,10 @@ def _schema(wanted: Wanted) -> str:
         value = {} if value else {"not": {}}
     if not isinstance(value, dict):
         raise RequestError(f"{wanted.field} must be a JSON schema, an object")
+    if is_endless(value):
+        raise RequestError(
+            f"{wanted.field} cannot be used: nothing obeys it, as each value must hold another without end"
+        )
     return _short(json.dumps(value or {"type": "object"}), wanted)
 
 

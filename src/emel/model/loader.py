@@ -16,11 +16,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from emel.gguf import GgufFile, open_gguf
-from emel.kernel.loading import Computed, load_packed
-from emel.kernel.packing import Matrix, PackedWeights, Vector
+from emel.kernel.loading import load_packed
+from emel.kernel.packing import PackedWeights, Vector
 from emel.lazy_dataclasses import dataclass
 from emel.model.errors import ModelError
 from emel.model.extents import extents_of
+from emel.model.merged import merged_matrices, tensors_in_file
 from emel.model.registry import Architecture, Parameters, find_architecture, seen_tensors
 from emel.model.tensors import Role, check_tensors, present
 from emel.sm import Machine, Row
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from emel.gguf import Metadata, Scalar, TensorInfo
-    from emel.gguf.tensor_reader import TensorReader
     from emel.graph.ops import Graph
     from emel.kernel.pool import LanePool
     from emel.kernel.streaming import StreamedWeights
@@ -194,8 +194,6 @@ def plan_weights(context: LoaderContext, event: Load) -> None:
     assert event.budget is not None
     try:
         context.residency = choose_residency(context.description, event.budget(context.description))
-        if event.adapters and not context.residency.is_resident:
-            raise ModelError("weights with adapters cannot be streamed: give it more memory")
     except ValueError as error:
         context.error = error
 
@@ -318,26 +316,18 @@ def _adapted(description: ModelDescription, choices: Sequence[AdapterChoice]) ->
     return replace(description, tensors=adapted.tensors, merges=adapted.merges, adapters=adapted.digest)
 
 
-def _read_merged(reader: TensorReader, merges: Mapping[str, Merge], name: str, target: memoryview) -> None:
-    """Reads a matrix, with what adapters add to it."""
-    from emel.model.adapters import merge_into  # noqa: PLC0415 - as above
-
-    merge_into(reader, merges[name], target)
-
-
 def _pack(description: ModelDescription, pool: LanePool, n_ctx: int | None) -> PackedWeights:
     """Reads are the only way to weights: a mapping would end the process when the file shrinks."""
     file, tensors, architecture = description.file, description.tensors, description.architecture
-    parameters, merges = description.parameters, description.merges
+    parameters = description.parameters
     file.prefetch()
     derived = architecture.derived_vectors(parameters, file, min(n_ctx or parameters.n_ctx, parameters.n_ctx))
     extents = extents_of(description)
-    merged = [Matrix(each.name, each.type, each.rows, each.cols) for each in map(extents.__getitem__, merges)]
-    with file.open_reader({**tensors, **{name: merge.source for name, merge in merges.items()}}) as reader:
+    with file.open_reader(tensors_in_file(description)) as reader:
         vectors = [
             Vector(info.name, info.type, info.n_values, reader.read(info.name))
             for info in present(architecture.expected_tensors(parameters), tensors, Role.VECTOR)
         ]
-        read = [extent for extent in extents.values() if extent.name not in merges]
-        computed = Computed(merged, partial(_read_merged, reader, merges))
+        read = [extent for extent in extents.values() if extent.name not in description.merges]
+        computed = merged_matrices(description, extents, reader)
         return load_packed(pool, reader.opened, read, [*vectors, *derived], computed=computed)

@@ -1,9 +1,10 @@
 """What of a model's weights stays in memory and what is streamed, for a budget of bytes; pure arithmetic on a graph.
 
-Plain vectors and matrices that several segments read always stay. The other matrices of a segment are a unit of the
-window. The output matrix stays, or is cut by rows into units of its own; an embedding that does not stay as the output
-is read by rows. Of these ways the one that reads the least for each pass is taken. Experts are no units: they are read
-when they were chosen, and get the memory that everything else leaves.
+Plain vectors and matrices that are read more than once always stay. The others are units of the window: neighbours of
+one segment that together are no larger than the largest matrix, as a slot is as large as the largest unit in it and
+what slots take is read again with each pass. The output matrix stays, or is cut by rows into units of its own; an
+embedding that does not stay as the output is read by rows. Of these ways the one that reads the least for each pass is
+taken. Experts are no units: they are read when they were chosen, and get the memory that everything else leaves.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from emel.lazy_dataclasses import dataclass
 from emel.tensor.window_layout import Extent, Unit, WindowError, WindowLayout, lay_out, smallest_budget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
+    from emel.graph.mixtures import Mixture
     from emel.graph.ops import Graph
 
 MIN_CHUNK, MAX_CHUNK = 1 << 16, 2 << 20  # larger ones leave a lane idle at the end of a layer
 _CHUNK_SHARE = 64  # of the budget, for each of the two chunks that are read at a time
 _READER_BYTES = 1 << 19  # requests, alignment, bookkeeping
+_MOST_UNITS = 256  # about; each costs a dispatch and a native call, some 50 us
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +68,18 @@ def plan_residency(
     *,
     vector_bytes: int,
     max_rows: int,
+    pinned: Collection[str] = (),
     n_slots: int | None = None,
 ) -> Residency:
     """The residency for `budget` bytes; WindowError names the smallest there is one for.
 
-    extents: every matrix of the graph by name. max_rows: tokens of the largest batch.
+    extents: every matrix of the graph by name. max_rows: tokens of the largest batch. pinned: matrices that stay, with
+    all of a mixture where one of it does.
     """
-    everything = _everything(extents, vector_bytes)
+    everything = all_bytes(extents, vector_bytes)
     if everything <= budget:
         return Residency(WindowLayout((), (), 0, 0), tuple(extents), None, 0, 0, 0, everything)
-    choices = _choices(graph, extents, max_rows)
+    choices = _choices(graph, extents, max_rows, pinned)
     for chunk in (chunk_for(budget, extents.values()), chunk_for(0, extents.values())):
         fixed = vector_bytes + choices.reading_bytes(chunk)
         left = budget - fixed - choices.experts.least_bytes
@@ -83,30 +88,41 @@ def plan_residency(
             way, layout = min(found, key=lambda each: each[1].streamed_file_bytes)
             n_bytes = fixed + way.n_bytes + layout.resident_bytes + layout.arena_bytes
             return _residency(way, layout, chunk, choices.experts, n_bytes=n_bytes, budget=budget)
-    least = least_budget(graph, extents, vector_bytes=vector_bytes, max_rows=max_rows, n_slots=n_slots)
+    least = least_budget(graph, extents, vector_bytes=vector_bytes, max_rows=max_rows, pinned=pinned, n_slots=n_slots)
     raise WindowError(f"{budget} bytes are too few for these weights: {least} are the least")
 
 
 def least_budget(
-    graph: Graph, extents: Mapping[str, Extent], *, vector_bytes: int, max_rows: int, n_slots: int | None = None
+    graph: Graph,
+    extents: Mapping[str, Extent],
+    *,
+    vector_bytes: int,
+    max_rows: int,
+    pinned: Collection[str] = (),
+    n_slots: int | None = None,
 ) -> int:
     """The smallest budget that `plan_residency` finds a residency for."""
-    everything, choices = _everything(extents, vector_bytes), _choices(graph, extents, max_rows)
+    everything, choices = all_bytes(extents, vector_bytes), _choices(graph, extents, max_rows, pinned)
     fixed = vector_bytes + choices.reading_bytes(chunk_for(0, extents.values())) + choices.experts.least_bytes
     streamed = [fixed + way.n_bytes + smallest_budget(way.units, n_slots) for way in choices.ways]
     return min(everything, *streamed)
 
 
-def _everything(extents: Mapping[str, Extent], vector_bytes: int) -> int:
+def all_bytes(extents: Mapping[str, Extent], vector_bytes: int) -> int:
+    """Memory for all weights."""
     return vector_bytes + sum(aligned(extent.packed_bytes) for extent in extents.values())
 
 
-def _choices(graph: Graph, extents: Mapping[str, Extent], max_rows: int) -> _Choices:
+def _choices(graph: Graph, extents: Mapping[str, Extent], max_rows: int, pinned: Collection[str]) -> _Choices:
     graph = cut_behind_routers(graph)
-    roles = _roles_of(graph)
+    mixtures = mixtures_of(graph.operations)
+    stay = [each for each in mixtures if any(weight.name in pinned for weight in each.weights)]
+    kept = {*pinned, *(weight.name for mixture in stay for weight in mixture.weights)}
+    roles = _roles_of(graph, extents, kept)
     n_rows = (0, *_piece_rows(roles, extents)) if roles.units else ()
     return _Choices(
-        [_way(roles, extents, piece_rows, max_rows) for piece_rows in n_rows], _experts_of(graph, extents, max_rows)
+        [_way(roles, extents, piece_rows, max_rows) for piece_rows in n_rows],
+        _experts_of([each for each in mixtures if each not in stay], extents, max_rows),
     )
 
 
@@ -166,7 +182,7 @@ def cut_extent(extent: Extent, n_rows: int) -> tuple[Extent, ...]:
 class _Roles:
     """Names of matrices by what reads them."""
 
-    units: tuple[tuple[str, ...], ...]  # in the order of their segments
+    units: tuple[tuple[str, ...], ...]  # in the order they are read in
     embedding: str | None  # could be read by rows
     output: str | None  # could be cut
     shared: tuple[str, ...]
@@ -181,10 +197,10 @@ class _Experts:
     most_bytes: int
 
 
-def _experts_of(graph: Graph, extents: Mapping[str, Extent], max_rows: int) -> _Experts:
+def _experts_of(mixtures: Iterable[Mixture], extents: Mapping[str, Extent], max_rows: int) -> _Experts:
     groups: list[ExpertGroup] = []
     least = 0
-    for mixture in mixtures_of(graph.operations):
+    for mixture in mixtures:
         group = ExpertGroup(
             mixture.n_experts, mixture.n_used, tuple(extents[weight.name] for weight in mixture.weights)
         )
@@ -232,19 +248,20 @@ def _way(roles: _Roles, extents: Mapping[str, Extent], piece_rows: int, max_rows
 
 
 def _piece_rows(roles: _Roles, extents: Mapping[str, Extent]) -> tuple[int, ...]:
-    """Rows of pieces about as large as a layer; nothing when the output is no larger, or cannot be cut."""
+    """Rows of pieces about as large as a unit; nothing when the output is no larger, or cannot be cut."""
     if roles.output is None:
         return ()
-    largest = max(sum(aligned(extents[name].packed_bytes) for name in names) for names in roles.units)
+    largest = max(_n_bytes(names, extents) for names in roles.units)
     extent = extents[roles.output]
     n_rows = max(largest // packed_bytes(extent.type, ROW_GROUP, extent.cols), 1) * ROW_GROUP
     return (n_rows,) if n_rows < extent.rows else ()
 
 
-def _roles_of(graph: Graph) -> _Roles:
+def _roles_of(graph: Graph, extents: Mapping[str, Extent], pinned: Collection[str]) -> _Roles:
     output = output_linear(graph)
-    experts = {weight.name for mixture in mixtures_of(graph.operations) for weight in mixture.weights}
-    segments: dict[str, set[int]] = {}
+    mixtures = mixtures_of(graph.operations)
+    experts = {weight.name for mixture in mixtures for weight in mixture.weights}.difference(pinned)
+    segments: dict[str, list[int]] = {}
     embedded: list[str] = []
     for operation in graph.operations:
         names = [weight.name for weight in operation.weights() if weight.is_packed]
@@ -253,16 +270,33 @@ def _roles_of(graph: Graph) -> _Roles:
         elif operation is not output:
             for name in names:
                 if name not in experts:
-                    segments.setdefault(name, set()).add(operation.segment)
+                    segments.setdefault(name, []).append(operation.segment)
     output_name = output.parts[0].weight.name if output is not None else None
-    shared = [name for name, where in segments.items() if len(where) > 1 or name in embedded or name == output_name]
-    units: dict[int, list[str]] = {}
-    for name, where in segments.items():
-        if name not in shared:
-            units.setdefault(min(where), []).append(name)
+    stay = {*pinned, *embedded, output_name}
+    shared = [name for name, where in segments.items() if len(where) > 1 or name in stay]
+    whole = (*embedded[:1], *(() if output_name is None else (output_name,)))
+    shared += [name for name in dict.fromkeys(whole) if name in pinned and name not in shared]
     return _Roles(
-        units=tuple(tuple(names) for _, names in sorted(units.items())),
+        units=_units_of({name: where[0] for name, where in segments.items() if name not in shared}, extents),
         embedding=next((name for name in embedded if name not in shared), None),
         output=output_name if output_name not in shared else None,
         shared=(*shared, *embedded[1:]),
     )
+
+
+def _units_of(segments: Mapping[str, int], extents: Mapping[str, Extent]) -> tuple[tuple[str, ...], ...]:
+    """Matrices, by their segments and in the order they are read in, as units."""
+    most = max((_n_bytes((name,), extents) for name in segments), default=0)
+    most = max(most, -(-_n_bytes(segments, extents) // _MOST_UNITS))
+    units: list[list[str]] = []
+    for name, segment in segments.items():
+        is_next = units and segments[units[-1][0]] == segment
+        if is_next and _n_bytes((*units[-1], name), extents) <= most:
+            units[-1].append(name)
+        else:
+            units.append([name])
+    return tuple(map(tuple, units))
+
+
+def _n_bytes(names: Iterable[str], extents: Mapping[str, Extent]) -> int:
+    return sum(aligned(extents[name].packed_bytes) for name in names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from emel.graph.cuts import cut_before
 from emel.graph.mixtures import cut_behind_routers
 from emel.graph.pieces import cut_logits
 from emel.io.speed import measure_model
@@ -16,7 +17,8 @@ from emel.kernel.sparse_rows import SparseRows
 from emel.kernel.streaming import StreamedWeights, Streaming
 from emel.model.errors import ModelError
 from emel.model.extents import extents_of
-from emel.model.residency import Residency, WeightBudget, least_budget, plan_residency
+from emel.model.merged import merged_matrices, tensors_in_file
+from emel.model.residency import Residency, WeightBudget, all_bytes, least_budget, plan_residency
 from emel.model.tensors import Role, present
 from emel.tensor.window_layout import WindowError
 
@@ -38,6 +40,7 @@ def choose_residency(description: ModelDescription, budget: WeightBudget) -> Res
             budget.n_bytes,
             vector_bytes=_vector_bytes(graph),
             max_rows=budget.max_rows,
+            pinned=description.merges,
             n_slots=budget.n_slots,
         )
     except WindowError as error:
@@ -47,7 +50,19 @@ def choose_residency(description: ModelDescription, budget: WeightBudget) -> Res
 def least_weight_bytes(description: ModelDescription, max_rows: int) -> int:
     """The smallest budget for the weights that works, with batches of up to `max_rows` tokens."""
     graph = description.architecture.build(description.parameters, description.tensors)
-    return least_budget(graph, extents_of(description), vector_bytes=_vector_bytes(graph), max_rows=max_rows)
+    return least_budget(
+        graph,
+        extents_of(description),
+        vector_bytes=_vector_bytes(graph),
+        max_rows=max_rows,
+        pinned=description.merges,
+    )
+
+
+def all_weight_bytes(description: ModelDescription) -> int:
+    """The budget for the weights with which none is streamed."""
+    graph = description.architecture.build(description.parameters, description.tensors)
+    return all_bytes(extents_of(description), _vector_bytes(graph))
 
 
 def _vector_bytes(graph: Graph) -> int:
@@ -57,6 +72,8 @@ def _vector_bytes(graph: Graph) -> int:
 def build_streamed(build: Callable[[], Graph], residency: Residency) -> Graph:
     """The graph as the residency needs it."""
     graph = cut_behind_routers(build()) if residency.experts else build()
+    layout = residency.layout
+    graph = cut_before(graph, [layout.units[index][0].name for index in layout.streamed])
     return cut_logits(graph, residency.piece_rows) if residency.piece_rows else graph
 
 
@@ -68,13 +85,14 @@ def open_streamed(
     extents = extents_of(description) | {extent.name: extent for unit in residency.layout.units for extent in unit}
     expected = architecture.expected_tensors(parameters)
     derived = architecture.derived_vectors(parameters, file, min(n_ctx or parameters.n_ctx, parameters.n_ctx))
-    with file.open_reader(description.tensors) as reader:
+    with file.open_reader(tensors_in_file(description)) as reader:
         vectors = [
             Vector(info.name, info.type, info.n_values, reader.read(info.name))
             for info in present(expected, description.tensors, Role.VECTOR)
         ]
-        kept = [extents[name] for name in residency.kept]
-        resident = load_packed(pool, reader.opened, kept, [*vectors, *derived], keeps_cache=False)
+        kept = [extents[name] for name in residency.kept if name not in description.merges]
+        computed = merged_matrices(description, extents, reader)
+        resident = load_packed(pool, reader.opened, kept, [*vectors, *derived], computed=computed, keeps_cache=False)
     parts = tuple(file.parts)
     is_direct = measure_model(parts).is_direct_faster
     with ExitStack() as opened:

@@ -231,7 +231,7 @@ class CallItem(Told):
     call_id: str
     name: str
     arguments: str
-    status: Literal["completed"]
+    status: Literal["completed", "incomplete"]
 
 
 class IncompleteDetails(Told):
@@ -336,6 +336,13 @@ class MessageTold(Told):
     stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
     stop_sequence: str | None
     usage: MessageUsage
+
+
+class InputTokens(Told):
+    """POST /v1/responses/input_tokens."""
+
+    object: Literal["response.input_tokens"]
+    input_tokens: int
 
 
 class TokenCount(Told):

@@ -56,6 +56,7 @@ def create_app(models: ServedModels, settings: Settings) -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         app.state.compiling = ThreadPoolExecutor(4, "compiling")
+        app.state.embedding = ThreadPoolExecutor(4, "embedding")
         models.start()
         unloading = asyncio.ensure_future(_unload_idle(models, settings.idle_unload_seconds))
         try:
@@ -63,7 +64,8 @@ def create_app(models: ServedModels, settings: Settings) -> Starlette:
         finally:
             unloading.cancel()
             await models.close()
-            app.state.compiling.shutdown(wait=False, cancel_futures=True)
+            for executor in (app.state.compiling, app.state.embedding):
+                executor.shutdown(wait=False, cancel_futures=True)
             await asyncio.to_thread(CHECKER.close)
 
     middleware = [
@@ -89,6 +91,7 @@ def create_app(models: ServedModels, settings: Settings) -> Starlette:
     )
     app.state.models, app.state.settings = models, settings
     app.state.is_ending = False
+    app.state.n_embedding = 0
     app.state.metrics = metrics.Metrics(models)
     return app
 
@@ -102,6 +105,7 @@ def _routes() -> list[Route]:
         Route("/completions", completions.create_completion, methods=post),
         Route("/completion", native.create_native_completion, methods=post),
         Route("/v1/responses", responses.create_response, methods=post),
+        Route("/v1/responses/input_tokens", responses.count_input_tokens, methods=post),
         Route("/v1/messages", messages.create_message, methods=post),
         Route("/v1/messages/count_tokens", messages.count_tokens, methods=post),
         Route("/v1/embeddings", embeddings.create_embeddings, methods=post),

@@ -42,10 +42,11 @@ class Answer:
 
     @property
     def finish_reason(self) -> str:
-        """OpenAI's word for how it ended."""
+        """OpenAI's word for how it ended: "tool_calls" only when all of them can be carried out."""
         assert self.completion is not None
         reason = self.completion.finish_reason
-        return "tool_calls" if self.begun and reason == "stop" else reason
+        has_calls = self.begun and all(call.is_whole for call in self.calls)
+        return "tool_calls" if has_calls and reason == "stop" else reason
 
     def add(self, pieces: Sequence[Piece]) -> None:
         """Puts pieces where they belong."""

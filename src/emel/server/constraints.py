@@ -6,7 +6,7 @@ demands. One that cannot be had is an error of the client (400), its `param` the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emel.engine.constraints import constraint_maker, one_of
 from emel.engine.grammar_check import CheckerBusyError
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from emel.text.constraint import Constraint
 
 _VLLM_NAMES = {"json": "json_schema", "regex": "regex", "choice": "choice", "grammar": "grammar"}
+# Names that others have, or had, for what an answer must obey: to pass them over would be an answer that does not.
+_PASSED = frozenset(
+    {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "functions", "function_call", "structural_tag"}
+)
 
 
 def constraint_of(
@@ -48,21 +52,31 @@ def constraint_of(
 
 def _wanted(shape: ConstrainedShape) -> list[Wanted]:
     found = []
+    for name, value in (shape.model_extra or {}).items():
+        if name in _PASSED and value not in (None, "auto", "none"):
+            raise invalid(f"{name} is not supported: use structured_outputs, response_format or tools", name)
     if shape.response_format is not None:
         found += _of_response_format(shape)
     for name in ("json_schema", "grammar", "regex", "choice"):
-        if (value := getattr(shape, name)) is not None:
+        value = getattr(shape, name)
+        if value is not None and (name, value) != ("grammar", ""):  # llama.cpp's word for none
             found.append(Wanted(name, name, value))
-    for name, value in (shape.structured_outputs or {}).items():
+    return found + _of_structured_outputs(shape.structured_outputs or {})
+
+
+def _of_structured_outputs(given: dict[str, Any]) -> list[Wanted]:
+    is_compact = given.get("disable_any_whitespace") is True
+    found = []
+    for name, value in given.items():
+        if value is None or (value is False and name != "json") or name == "disable_any_whitespace":
+            continue
         if name == "json_object" and value is True:
-            found.append(Wanted("structured_outputs", "json_schema", {"type": "object"}))
-        elif name not in _VLLM_NAMES:
-            raise invalid(
-                f"structured_outputs.{name:.40} is not supported: allowed are {', '.join(_VLLM_NAMES)}, json_object",
-                "structured_outputs",
-            )
-        elif value is not None:
-            found.append(Wanted("structured_outputs", _VLLM_NAMES[name], value))
+            found.append(Wanted("structured_outputs", "json_schema", {"type": "object"}, is_compact))
+        elif name in _VLLM_NAMES:
+            found.append(Wanted("structured_outputs", _VLLM_NAMES[name], value, is_compact))
+        else:
+            known = ", ".join((*_VLLM_NAMES, "json_object", "disable_any_whitespace"))
+            raise invalid(f"structured_outputs.{name:.40} is not supported: allowed are {known}", "structured_outputs")
     return found
 
 

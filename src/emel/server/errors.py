@@ -16,6 +16,7 @@ from emel.engine.grammar_check import CheckerBusyError
 from emel.errors import EmelError, ModelClosedError, RequestError
 from emel.text.constraint import ConstraintFailed
 from emel.text.errors import NotFiniteError, shown
+from emel.text.sampling import SamplingError
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -181,7 +182,10 @@ def _of_engine(error: EmelError) -> ApiError:
         return _closed(error)
     if isinstance(error, CheckerBusyError):
         return ApiError(503, str(error), headers={"retry-after": "5"})
-    return invalid(str(error)) if isinstance(error, RequestError) else _failed(error)
+    if not isinstance(error, RequestError):
+        return _failed(error)
+    cause = error.__cause__
+    return invalid(str(error), cause.name if isinstance(cause, SamplingError) else None)
 
 
 def _closed(error: ModelClosedError) -> ApiError:

@@ -112,8 +112,11 @@ class Hearing:
         is_over = False
         try:
             while not is_over:
-                async with asyncio.timeout_at(self._deadline):
+                if self._deadline is None:
                     await self._news.wait()
+                else:
+                    async with asyncio.timeout_at(self._deadline):
+                        await self._news.wait()
                 self._news.clear()
                 self._is_woken = False
                 while self._heard:

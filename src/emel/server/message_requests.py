@@ -31,6 +31,13 @@ class MessagesRequest(Shape):
     tools: list[dict[str, Any]] | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
+    output_format: dict[str, Any] | None = None
+    output_config: dict[str, Any] | None = None
+
+    @property
+    def format(self) -> dict[str, Any] | None:
+        """The form the answer must have, by the field's name of today or that of before."""
+        return (self.output_config or {}).get("format") or self.output_format
 
 
 def as_chat(shape: MessagesRequest) -> ChatRequest:
@@ -49,6 +56,8 @@ def as_chat(shape: MessagesRequest) -> ChatRequest:
         "top_k": shape.top_k,
         "tools": [_chat_tool(tool, index) for index, tool in enumerate(shape.tools or ())] or None,
     }
+    if shape.format is not None:
+        given["response_format"] = _response_format(shape.format)
     if shape.tool_choice is not None:
         given["tool_choice"] = _chat_tool_choice(shape.tool_choice)
     if shape.thinking is not None:
@@ -92,6 +101,12 @@ def _joined(content: str | list[dict[str, Any]], where: str) -> str:
     if not isinstance(content, list) or not all(isinstance(b, dict) and b.get("type") == "text" for b in content):
         raise invalid(f"{where} must be a text or a list of text blocks", where.partition("[")[0])
     return "\n".join(str(block.get("text", "")) for block in content)
+
+
+def _response_format(form: Any) -> dict[str, Any]:
+    if not isinstance(form, dict) or form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict):
+        raise invalid("the format of the output must be {'type': 'json_schema', 'schema': {...}}", "output_config")
+    return {"type": "json_schema", "json_schema": {"schema": form["schema"]}}
 
 
 def _chat_tool(tool: dict[str, Any], index: int) -> dict[str, Any]:

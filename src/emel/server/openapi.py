@@ -15,6 +15,7 @@ from emel import __version__
 from emel.server.answer_shapes import (
     ChatCompletion,
     EmbeddingList,
+    InputTokens,
     MessageTold,
     NativeCompletion,
     ResponseTold,
@@ -78,6 +79,7 @@ ENDPOINTS = (
     Endpoint("/v1/completions", "What follows a text", CompletionRequest, TextCompletion, (JSON, EVENTS)),
     Endpoint("/completion", "The same, as llama.cpp has it", NativeRequest, NativeCompletion, (JSON, EVENTS)),
     Endpoint("/v1/responses", "The next items of a conversation", ResponsesRequest, ResponseTold, (JSON, EVENTS)),
+    Endpoint("/v1/responses/input_tokens", "Tokens of such a request", ResponsesRequest, InputTokens),
     Endpoint("/v1/messages", "The next message, as Anthropic has it", MessagesRequest, MessageTold, (JSON, EVENTS)),
     Endpoint("/v1/messages/count_tokens", "Tokens of such a request", MessagesRequest, TokenCount),
     Endpoint("/v1/embeddings", "Embeddings of texts", EmbeddingsRequest, EmbeddingList),

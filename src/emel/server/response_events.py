@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from emel.server import sse
 from emel.server.generating import new_id
-from emel.server.response_items import call_item, message_item, reasoning_item, reasoning_part, text_part
+from emel.server.response_items import call_item, message_item, reasoning_item, reasoning_part, status_of, text_part
 from emel.text.answers import CallArguments, CallBegun, ReasoningPiece, TextPiece, ToolCall
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class ResponseEvents:
 
     def _end_call(self) -> Iterator[bytes]:
         call = ToolCall(self._name, "".join(self._text))
-        item = call_item(self._item_id, self._call_id, call)
+        item = call_item(self._item_id, self._call_id, call, status_of(call))
         told = {"name": call.name, "arguments": call.arguments}
         yield self.event("response.function_call_arguments.done", **self._place, **told)
         yield self.event("response.output_item.done", output_index=len(self.output), item=item)

@@ -30,7 +30,12 @@ def reasoning_part(text: str) -> dict[str, Any]:
     return {"type": "reasoning_text", "text": text}
 
 
-def call_item(item_id: str, call_id: str, call: ToolCall, status: str = "completed") -> dict[str, Any]:
+def status_of(call: ToolCall) -> str:
+    """Of a call that is over."""
+    return "completed" if call.is_whole else "incomplete"
+
+
+def call_item(item_id: str, call_id: str, call: ToolCall, status: str) -> dict[str, Any]:
     """A call of a tool; one that is in progress has no arguments yet."""
     return {
         "id": item_id,

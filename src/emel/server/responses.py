@@ -8,13 +8,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from starlette.responses import JSONResponse
+
 from emel.server.answering import respond
 from emel.server.body import read_shape
 from emel.server.chat import prepare
 from emel.server.generating import in_thread, new_id
 from emel.server.holding import ready_model
 from emel.server.response_events import ResponseEvents
-from emel.server.response_items import call_item, message_item, reasoning_item
+from emel.server.response_items import call_item, message_item, reasoning_item, status_of
 from emel.server.response_requests import ResponsesRequest, as_chat
 
 if TYPE_CHECKING:
@@ -36,6 +38,14 @@ async def create_response(request: Request) -> Response | EventStream:
     chat = await in_thread(request, prepare, served, as_chat(shape))
     wording = _Wording(_head(served, shape), len(chat.prompt_ids))
     return await respond(request, served, [chat.job()], wording, is_streamed=bool(shape.stream))
+
+
+async def count_input_tokens(request: Request) -> Response:
+    """How many tokens a request's prompt has."""
+    shape = await read_shape(request, ResponsesRequest)
+    served = await ready_model(request, shape.model)
+    chat = await in_thread(request, prepare, served, as_chat(shape))
+    return JSONResponse({"object": "response.input_tokens", "input_tokens": len(chat.prompt_ids)})
 
 
 def _head(served: ServedModel, shape: ResponsesRequest) -> dict[str, Any]:
@@ -92,7 +102,7 @@ def _output(answer: Answer) -> list[dict[str, Any]]:
         items.append(reasoning_item(new_id("rs_"), "".join(answer.reasoning)))
     if answer.text or not answer.calls:
         items.append(message_item(new_id("msg_"), "".join(answer.text)))
-    return items + [call_item(new_id("fc_"), new_id("call_"), call) for call in answer.calls]
+    return items + [call_item(new_id("fc_"), new_id("call_"), call, status_of(call)) for call in answer.calls]
 
 
 class _Wording:

@@ -77,6 +77,10 @@ class SamplingShape(_Sampling):  # type: ignore[misc]
         }
         if given.get("max_tokens") == -1:  # until the end, as llama.cpp says it
             del given["max_tokens"]
+        if given.get("top_k") == -1:  # all of them, as vLLM says it
+            given["top_k"] = 0
+        if given.get("temperature", 0) < 0:  # greedy, as llama.cpp says it
+            given["temperature"] = 0.0
         if given.get("seed") == -1:
             del given["seed"]
         return given

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from emel.lazy_dataclasses import dataclass
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -36,8 +34,6 @@ class Settings:
     """Time without requests after which a model is unloaded; None: never."""
     tls_key: str | None = None
     tls_certificate: str | None = None
-    aliases: dict[str, str] = field(default_factory=dict)
-    """Name that clients use -> name of a served model."""
 
     @property
     def is_public(self) -> bool:

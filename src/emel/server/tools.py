@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from emel.server.shapes import ChatRequest
     from emel.text.answers import ToolCall
 
+_ANYTHING: dict[str, Any] = {"type": "object"}
+
 
 def chosen_tools(shape: ChatRequest) -> list[dict[str, Any]] | None:
     """The tools the model may use; None when there are none. ApiError 400 for what is no tool or no choice."""
@@ -25,6 +27,8 @@ def chosen_tools(shape: ChatRequest) -> list[dict[str, Any]] | None:
             raise invalid(f"tools[{index}] must have the type 'function' and a function", "tools")
         if not isinstance(function.get("name"), str) or not function["name"]:
             raise invalid(f"tools[{index}].function.name must be a text", "tools")
+        if not isinstance(function.get("parameters") or {}, dict):
+            raise invalid(f"tools[{index}].function.parameters must be a JSON schema, an object", "tools")
     if not shape.tools:
         if shape.tool_choice not in (None, "none", "auto"):
             raise invalid("tool_choice asks for a tool, but there are no tools", "tool_choice")
@@ -66,12 +70,13 @@ def tool_constraint(shape: ChatRequest, tools: Sequence[dict[str, Any]] | None) 
             "type": "object",
             "properties": {
                 "name": {"const": tool["function"]["name"]},
-                "arguments": tool["function"].get("parameters") or {"type": "object"},
+                # Its references begin where it does, whatever it is put into.
+                "arguments": {"$id": f"emel:tools/{index}", **(tool["function"].get("parameters") or _ANYTHING)},
             },
             "required": ["name", "arguments"],
             "additionalProperties": False,
         }
-        for tool in tools
+        for index, tool in enumerate(tools)
     ]
     one: dict[str, Any] = each[0] if len(each) == 1 else {"anyOf": each}
     if shape.parallel_tool_calls and shape.tool_choice == "required":

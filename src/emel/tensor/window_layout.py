@@ -1,9 +1,9 @@
 """Which units of a model stay in memory and which go through the slots of a window, for a budget of bytes.
 
-A unit is what a plan needs at once: the matrices of a layer, or a piece of the output matrix. Units are used in order,
-again and again, so what is kept of a cycle is best kept for good: a fixed resident set, and as few slots as overlap
-reading and computing. What is read for each pass is then linear in what is missing. Streamed units are spread evenly
-among the resident ones: while these compute, the next streamed one is read.
+A unit is what a plan needs at once: neighbouring matrices of a layer, or a piece of the output matrix. Units are used
+in order, again and again, so what is kept of a cycle is best kept for good: a fixed resident set, and as few slots as
+overlap reading and computing. What is read for each pass is then linear in what is missing. Streamed units are spread
+evenly among the resident ones: while these compute, the next streamed ones are read.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ SLOT_ALIGNMENT = 4096
 MIN_SLOTS, MAX_SLOTS = 2, 8
 MAX_UNITS = 1024
 MAX_EXTENTS = 64  # matrices of a unit
-# With two slots a read begins only when the one before has ended and the layer before that is computed; with more the
-# lanes always have a next one. On a busy machine that is worth a third of the speed: reading an eighth more is fine.
-_SLOT_SHARE = 8
+# With two slots a read begins only when the one before has ended and the unit before that is computed; with a third the
+# lanes have a next one meanwhile. On a busy machine that is worth a third of the speed: reading an eighth more is fine.
+# What further ones are worth is to bridge units whose computing takes longer: they may cost no more than a 32nd.
+_THIRD_SLOT_SHARE = 8
+_SLOTS_SHARE = 32
 
 
 class WindowError(ValueError):
@@ -135,7 +137,8 @@ def lay_out(units: Sequence[Unit], budget: int, n_slots: int | None = None) -> W
         return WindowLayout(units, (), 0, 0)
     best = _laid_out(units, sizes, budget, n_slots or MIN_SLOTS)
     if n_slots is None:
-        most = best.streamed_file_bytes + best.streamed_file_bytes // _SLOT_SHARE
+        share = _THIRD_SLOT_SHARE
+        most = best.streamed_file_bytes + best.streamed_file_bytes // share
         for wanted in range(MIN_SLOTS + 1, MAX_SLOTS + 1):
             try:
                 layout = _laid_out(units, sizes, budget, wanted)
@@ -144,6 +147,9 @@ def lay_out(units: Sequence[Unit], budget: int, n_slots: int | None = None) -> W
             if layout.streamed_file_bytes > most:
                 break
             best = layout
+            if share != _SLOTS_SHARE:
+                share = _SLOTS_SHARE
+                most = best.streamed_file_bytes + best.streamed_file_bytes // share
     return best
 
 
@@ -151,9 +157,9 @@ def _laid_out(units: tuple[Unit, ...], sizes: Sequence[int], budget: int, n_slot
     for n_streamed in range(n_slots + 1, len(units) + 1):
         streamed = _spread(len(units), n_streamed)
         slot = _aligned(max(sizes[index] for index in streamed), SLOT_ALIGNMENT)
-        resident = sum(sizes) - sum(sizes[index] for index in streamed)
-        if resident + n_slots * slot <= budget:
-            return WindowLayout(units, streamed, n_slots, slot)
+        left = budget - n_slots * slot - (sum(sizes) - sum(sizes[index] for index in streamed))
+        if left >= 0:
+            return WindowLayout(units, _without(streamed, sizes, left, n_slots), n_slots, slot)
     raise WindowError(
         f"{budget} bytes are too few for {len(units)} layers of up to {max(sizes)} bytes in {n_slots} slots: "
         f"{smallest_budget(units, n_slots)} are the least"
@@ -165,6 +171,16 @@ def _spread(n_units: int, n_streamed: int) -> tuple[int, ...]:
     return tuple(
         index for index in range(n_units) if index * n_streamed // n_units != (index + 1) * n_streamed // n_units
     )
+
+
+def _without(streamed: tuple[int, ...], sizes: Sequence[int], n_bytes: int, n_slots: int) -> tuple[int, ...]:
+    """The streamed units without those that `n_bytes` more have room for, the largest first."""
+    left = set(streamed)
+    for index in sorted(streamed, key=lambda index: -sizes[index]):
+        if sizes[index] <= n_bytes and len(left) > n_slots + 1:
+            n_bytes -= sizes[index]
+            left.remove(index)
+    return tuple(sorted(left))
 
 
 def _check(units: Sequence[Unit], n_slots: int | None) -> None:

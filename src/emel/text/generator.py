@@ -139,8 +139,8 @@ def is_not_finite(context: GeneratorContext, _event: object) -> bool:
 
 
 def wants_nothing(context: GeneratorContext, _event: object) -> bool:
-    """Only the prompt was to be computed."""
-    return context.max_tokens == 0
+    """Only the prompt was to be computed, or it fills the context."""
+    return context.max_tokens == 0 or len(context.ids) >= context.memory.n_ctx
 
 
 def is_end_token(context: GeneratorContext, _event: object) -> bool:
@@ -156,7 +156,7 @@ def met_stop_string(context: GeneratorContext, _event: object) -> bool:
 def is_at_limit(context: GeneratorContext, _event: object) -> bool:
     """No more tokens are wanted, or the context is full."""
     n = len(context.ids)
-    return n - context.n_prompt == context.max_tokens or n > context.memory.n_ctx
+    return n - context.n_prompt == context.max_tokens or n >= context.memory.n_ctx
 
 
 def is_as_drafted(context: GeneratorContext, _event: object) -> bool:

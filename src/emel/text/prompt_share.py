@@ -5,7 +5,8 @@
    (Haykin, Adaptive Filter Theory, on the NLMS algorithm): so they are learned, from every step in which
    somebody decides.
 2. Prompts get what makes a step STRETCH times as long as one in which all its lanes decode, and LEAST tokens at least,
-   so that they come forward whatever it takes. All prompts of a step share them.
+   so that they come forward whatever it takes. All prompts of a step share them. What would leave the last of the tiles
+   that matrix products make of rows half empty is left out: it takes nearly as long as a full one.
 3. Time decides how many tokens a step has, never what comes of them: batches do not change bits.
 """
 
@@ -13,11 +14,12 @@ from __future__ import annotations
 
 STRETCH = 2.0
 """What a step with prompts may take, in steps without."""
-LEAST = 16
-"""Tokens of prompts of a step, at least: a block of the memory."""
-_ROWS, _TOKENS = 4, 16  # what counts as much as the step itself, in the learning
+LEAST = 4
+"""Tokens of prompts of a step, at least; the last tile is filled up."""
+_TILE = 8  # rows that matrix products take at a time (native/src/kernels/matmul.h)
+_ROWS, _TOKENS = 8, 16  # what counts as much as the step itself, in the learning
 _LEARNING = 0.1  # of what a step took more or less than was thought, so much is believed
-_FIRST = (0.8, 0.2, 0.8)  # how a step, _ROWS and _TOKENS compare before any was seen: a small model on two cores
+_FIRST = (0.8, 0.4, 1.0)  # how a step, _ROWS and _TOKENS compare before any was seen: a small model on two slow cores
 
 
 class PromptShare:
@@ -47,16 +49,19 @@ class PromptShare:
 
     def tokens(self, n_deciding: int, n_lanes: int) -> int:
         """Of prompts, in a step of `n_lanes` of which `n_deciding` decide."""
-        n_rows = STRETCH * n_lanes - n_deciding
-        left = (STRETCH - 1) * self._step + n_rows / _ROWS * self._row
-        return self._fitting(left, self._token / _TOKENS, self._n_least, self._n_most)
+        n = self._fitting(self._left(n_deciding, n_lanes), self._token / _TOKENS)
+        n_least = self._n_least + -(n_deciding + self._n_least) % _TILE
+        return min(self._n_most, max(n_least, n - (n_deciding + n) % _TILE))
 
     def guesses(self, n_deciding: int, n_lanes: int, n_tokens: int) -> int:
-        """How many rows of guesses still fit beside so many tokens of prompts."""
-        n_rows = STRETCH * n_lanes - n_deciding
-        left = (STRETCH - 1) * self._step + n_rows / _ROWS * self._row - n_tokens / _TOKENS * self._token
-        return self._fitting(left, self._row / _ROWS, 0, self._n_most)
+        """How many rows of guesses still fit beside so many tokens of prompts; none is cheaper than one of those."""
+        token = self._token / _TOKENS
+        left = self._left(n_deciding, n_lanes) - n_tokens * token
+        return max(0, self._fitting(left, max(token, self._row / _ROWS)))
 
-    @staticmethod
-    def _fitting(seconds: float, each: float, n_least: int, n_most: int) -> int:
-        return max(n_least, min(n_most, int(seconds / each))) if each > 0 else n_most
+    def _left(self, n_deciding: int, n_lanes: int) -> float:
+        """Seconds that a step may take besides those that decide."""
+        return (STRETCH - 1) * self._step + (STRETCH * n_lanes - n_deciding) / _ROWS * self._row
+
+    def _fitting(self, seconds: float, each: float) -> int:
+        return min(self._n_most, int(seconds / each)) if each > 0 else self._n_most

@@ -77,6 +77,12 @@ def test_budgets_are_shares_of_all_files_under_limits_of_their_own(
     assert lines[4].endswith("0.90  >= 0.85      met  waited for the disk 40% of the decode")
 
 
+def test_a_wave_is_held_to_its_ratio_without_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming_bars, "measure_wave", lambda _, *, guesses: 3.0 if guesses else 6.0)
+    bar = streaming_bars.wave_bar(CONDITIONS)
+    assert (bar.value, bar.is_met, bar.note) == (6.0, True, "3.00 where guesses are made (prompt lookup)")
+
+
 def test_prompts_differ_by_seed_and_stay_in_the_vocabulary() -> None:
     prompts = [prompt_of(50, seed) for seed in range(8)]
     assert len({tuple(prompt) for prompt in prompts}) == 8

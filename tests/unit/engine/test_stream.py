@@ -298,15 +298,17 @@ def test_interrupt_anywhere_leaves_the_model_usable(model: emel.Model) -> None:
 def test_context_that_fills_up_is_length(model: emel.Model) -> None:
     for seed in range(50):
         done = model.generate("x" * (N_CTX - 3), temperature=5.0, top_k=0, top_p=1, min_p=0, seed=seed)
-        assert len(done.token_ids) <= 4
+        assert len(done.token_ids) <= 3
         if done.finish_reason == "length":
-            assert len(done.token_ids) == 4  # the last one is not computed with any more
+            assert len(done.token_ids) == 3
             return
     raise AssertionError("every answer ended by itself")
 
 
-def test_prompt_as_long_as_the_context_gives_one_token(model: emel.Model) -> None:
-    assert len(model.generate("x" * N_CTX, temperature=0).token_ids) == 1
+def test_prompt_and_answer_are_no_longer_than_the_context(model: emel.Model) -> None:
+    for n in (N_CTX, N_CTX - 1, N_CTX - 2):
+        done = model.generate_ids([65] * n, temperature=0, ignore_eos=True)
+        assert (len(done.token_ids), done.finish_reason) == (N_CTX - n, "length")
 
 
 def test_timings_add_up(model: emel.Model) -> None:

@@ -112,6 +112,51 @@ def test_adapted_models_have_the_bits_of_merged_files(tmp_path: Path, weight_typ
     assert not np.allclose(found, logits(source), rtol=0.1)
 
 
+@pytest.mark.parametrize("name", [QUERY, DOWN, EMBEDDING])
+def test_adapted_models_are_streamed_with_the_same_bits(
+    llama: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the adapter changes stays in memory."""
+    monkeypatch.setattr("emel.model.residency._READER_BYTES", 0)  # more than a tiny model has
+    with open_gguf(llama) as file:
+        rows, cols = file.tensors[name].shape
+    a, b = pair_for((rows, cols))
+    adapter = write_adapter(
+        tmp_path / "lora.gguf", {name: (b, np.ascontiguousarray(a.T)) if name == EMBEDDING else (a, b)}
+    )
+    expected = logits(llama, lora=[adapter])
+    with pytest.raises(ModelLoadError, match=r"^1 bytes of memory are too few: \d+ are the least") as caught:
+        logits(llama, lora=[adapter], memory=1)
+    least = int(str(caught.value).split(" are the least")[0].split()[-1])
+    with emel.load(llama, n_ctx=64, n_threads=2, n_lanes=1, lora=[adapter], memory=least) as model:
+        residency = model._open().model.residency
+        assert residency is not None
+        assert name in residency.kept
+        assert np.array_equal(model.logits(IDS), expected)
+
+
+@pytest.mark.parametrize("name", ["ffn_up_exps", "attn_q"])
+def test_adapted_mixtures_are_streamed_with_the_same_bits(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All experts of a layer stay where an adapter changes one of their matrices."""
+    monkeypatch.setattr("emel.model.residency._READER_BYTES", 0)
+    source, name = tmp_path / "model.gguf", f"blk.1.{name}.weight"
+    write_tiny_model(source, tiny_mixtral(), "Q8_0")
+    with open_gguf(source) as file:
+        adapter = write_adapter(tmp_path / "lora.gguf", {name: pair_for(file.tensors[name].shape)})
+    expected = logits(source, lora=[adapter])
+    with pytest.raises(ModelLoadError, match="are the least") as caught:
+        logits(source, lora=[adapter], memory=1)
+    least = int(str(caught.value).split(" are the least")[0].split()[-1])
+    with emel.load(source, n_ctx=64, n_threads=2, n_lanes=1, lora=[adapter], memory=least) as model:
+        residency = model._open().model.residency
+        assert residency is not None
+        stay = {group.extents[0].name for group in residency.experts}
+        assert ("blk.1.ffn_gate_exps.weight" in stay) == (name == "blk.1.attn_q.weight")
+        assert np.array_equal(model.logits(IDS), expected)
+
+
 def test_several_adapters_are_added_in_order(llama: Path, tmp_path: Path) -> None:
     first, second = pair_for((256, 128)), pair_for((256, 128), seed=1)
     paths = [write_adapter(tmp_path / f"{n}.gguf", {QUERY: each}) for n, each in enumerate((first, second))]

@@ -137,12 +137,32 @@ def test_calls_that_are_cut_short_are_told_as_far_as_they_go(serve: Callable[...
 
     [choice] = ask(PATH, {**CHAT, "tools": [TOOL]})["choices"]
     assert choice["message"]["tool_calls"][0]["function"] == {"name": "clock", "arguments": '{"zone": "U'}
-    assert choice["finish_reason"] == {"length": "length", "stop": "tool_calls"}[reason]
+    assert choice["finish_reason"] == reason
     tool = {"name": "clock", "input_schema": {"type": "object"}}
     message = ask("/v1/messages", {"messages": CHAT["messages"], "max_tokens": 9, "tools": [tool]})
     [block] = message["content"]
     assert block["input"] == {"INVALID_JSON": '{"zone": "U'}
-    assert message["stop_reason"] == {"length": "max_tokens", "stop": "tool_use"}[reason]
+    assert message["stop_reason"] == {"length": "max_tokens", "stop": "end_turn"}[reason]
+
+
+def test_what_spoils_a_call_in_a_stream_is_text_and_ends_it_as_no_call(serve: Callable[..., TestClient]) -> None:
+    spoilt = ('<tool_call>{"name": "clock", "argu', 'ments": {"zone": "U", oh', " no</tool_call>")
+    client = serve(FakeModel(*spoilt))
+    told = client.post(PATH, json={**CHAT, "tools": [TOOL], "stream": True}).text
+    choices = [json.loads(each[6:])["choices"][0] for each in told.split("\n\n")[:-2]]
+    calls = [call for each in choices for call in each["delta"].get("tool_calls", ())]
+    assert "".join(call["function"]["arguments"] for call in calls) == '{"zone": "U", '
+    assert "".join(each["delta"].get("content") or "" for each in choices) == "oh no"
+    assert choices[-1]["finish_reason"] == "stop"
+    tool = {"type": "function", "name": "clock", "parameters": {"type": "object"}, "input_schema": {"type": "object"}}
+    for is_streamed in (False, True):
+        body = {"input": "x", "tools": [tool], "stream": is_streamed}
+        response = client.post("/v1/responses", json=body)
+        whole = json.loads(response.text.split("\n\n")[-2].split("data: ")[1])["response"] if is_streamed else {}
+        items = {each["type"]: each for each in (whole or response.json())["output"]}
+        call, message = items["function_call"], items["message"]
+        assert (call["arguments"], call["status"]) == ('{"zone": "U", ', "incomplete")
+        assert message["content"][0]["text"] == "oh no"
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
@@ -345,3 +365,23 @@ def test_several_choices_share_one_prompt_and_what_makes_their_constraints(serve
     assert [first.options["seed"], second.options["seed"]] == [5, 6]
     made = [each.options["new_constraint"]() for each in (first, second)]
     assert made[0] is not made[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [({"temperature": -1}, {"temperature": 0.0}), ({"top_k": -1}, {"top_k": 0}), ({"seed": -1, "max_tokens": -1}, {})],
+)
+def test_values_others_have_for_off_mean_what_they_mean_there(
+    serve: Callable[..., TestClient], given: dict[str, Any], meant: dict[str, Any]
+) -> None:
+    model = FakeModel("x")
+    assert serve(model).post(PATH, json={**CHAT, **given}).status_code == 200
+    [request] = model.requests
+    assert {name: request.options.get(name) for name in given if name in request.options} == meant
+
+
+def test_a_parameter_out_of_its_range_is_named(serve: Callable[..., TestClient]) -> None:
+    for path in (PATH, "/v1/completions", "/completion"):
+        response = serve(FakeModel("x")).post(path, json={**CHAT, "prompt": "x", "top_p": 2})
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "top_p"

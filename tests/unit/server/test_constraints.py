@@ -17,6 +17,7 @@ from emel.engine.grammar_check import CHECKER
 from emel.server.constraints import constraint_of
 from emel.server.errors import ApiError
 from emel.server.shapes import ChatRequest
+from emel.server.tools import tool_constraint
 from unit.server.fake_model import FakeModel
 from unit.server.schemas import SCHEMAS, Schema
 
@@ -163,6 +164,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+REFUSED["others' name"] = ({"guided_json": {"type": "object"}}, "guided_json is not supported: use structured_outputs")
+REFUSED["functions"] = ({"functions": [{"name": "f"}]}, "functions is not supported")
+_NEXT = {"type": "object", "properties": {"n": {"$ref": "#"}}, "required": ["n"], "additionalProperties": False}
+_TOOL = {"type": "function", "function": {"name": "f", "parameters": _NEXT}}
+REFUSED["endless schema"] = ({"json_schema": _NEXT}, "json_schema cannot be used: nothing obeys it")
+REFUSED["endless tool"] = (
+    {"tools": [_TOOL], "tool_choice": "required"},
+    "tool_choice cannot be used: nothing obeys it",
+)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_constraint_that_cannot_be_had_is_400_before_anything_is_generated(
     serve: Callable[..., TestClient], name: str
@@ -184,6 +196,12 @@ TAKEN: dict[str, tuple[dict[str, Any], str]] = {
     "grammar": ({"grammar": 'root ::= greeting " " [0-9]+ "!"\ngreeting ::= "Hi" | "Yo"'}, "(Hi|Yo) [0-9]+!"),
     "grammar that repeats": ({"grammar": 'root ::= ("ab" "c"?){2,3}'}, "(abc?){2,3}"),
     "structured regex": ({"structured_outputs": {"regex": "x+"}}, "x+"),
+    "empty grammar": ({"grammar": "", "regex": "y+"}, "y+"),
+    "no constraint beside one": ({"structured_outputs": {"regex": "z+", "json": None, "json_object": False}}, "z+"),
+    "compact": (
+        {"structured_outputs": {"json": {"type": "array", "items": {"const": 1}}, "disable_any_whitespace": True}},
+        r"\[(1(, 1)*)?\]",
+    ),
     "structured choice": ({"structured_outputs": {"choice": ["q"]}}, "q"),
 }
 
@@ -232,3 +250,31 @@ def test_those_who_compile_hold_up_only_each_other(
         assert not any(each.done() for each in waiting)
         is_over.set()
         assert {each.result().status_code for each in waiting} == {400}
+
+
+NODE = {
+    "type": "object",
+    "properties": {"v": {"enum": [1]}, "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
+    "required": ["v", "next"],
+    "additionalProperties": False,
+}
+LIST = {"type": "object", "properties": {"n": {"$ref": "#/$defs/node"}}, "required": ["n"], "$defs": {"node": NODE}}
+SELF = {"type": "object", "properties": {"n": {"$ref": "#"}}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize("is_parallel", [False, True])
+def test_references_in_the_parameters_of_a_tool_begin_at_the_parameters(served: ServedModel, is_parallel: bool) -> None:
+    parameters = {"list": {**LIST, "additionalProperties": False}, "self": SELF}
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": schema}} for name, schema in parameters.items()
+    ]
+    shape = ChatRequest.model_validate(
+        {"messages": MESSAGES, "tools": tools, "tool_choice": "required", "parallel_tool_calls": is_parallel}
+    )
+    new = constraint_of(served, shape, tool_constraint(shape, tools))
+    assert new is not None
+    for seed in range(6):
+        text = drawn(served, new(), seed)
+        assert text is not None
+        for call in json.loads(text) if is_parallel else [json.loads(text)]:
+            jsonschema.validate(call["arguments"], parameters[call["name"]])

@@ -69,10 +69,15 @@ def test_more_than_two_slots_are_taken_where_they_read_little_more(n_units: int,
     units = [unit(8064)] * n_units
     budget = 2 * 8192 + n_resident * 8064
     least, chosen = lay_out(units, budget, 2), lay_out(units, budget)
-    assert least.streamed_file_bytes <= chosen.streamed_file_bytes <= least.streamed_file_bytes * 9 // 8
-    if chosen.n_slots < 8 and n_resident > chosen.n_slots:
-        more = lay_out(units, budget, chosen.n_slots + 1)
-        assert more.streamed_file_bytes > least.streamed_file_bytes * 9 // 8
+    assert least.streamed_file_bytes <= chosen.streamed_file_bytes <= least.streamed_file_bytes * 9 // 8 * 33 // 32
+    if 2 < chosen.n_slots < 8:
+        third, more = lay_out(units, budget, 3), lay_out(units, budget, chosen.n_slots + 1)
+        assert chosen.streamed_file_bytes <= third.streamed_file_bytes * 33 // 32 < more.streamed_file_bytes
+
+
+def test_room_that_is_left_keeps_smaller_units() -> None:
+    layout = lay_out([unit(8192), unit(4096)] * 6, 2 * 8192 + 8192 + 4096, 2)
+    assert (len(layout.streamed), layout.resident_bytes) == (10, 8192 + 4096)
 
 
 def test_streamed_units_are_spread_among_the_resident_ones() -> None:

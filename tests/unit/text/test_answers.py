@@ -292,20 +292,28 @@ def test_the_mark_of_an_end_may_stand_in_arguments() -> None:
     assert pieces_of(HERMES, answer) == pieces_of(HERMES, *answer) == expected
 
 
+# Answer: the arguments, and the text behind them.
 CUT = {
-    '<tool_call>{"name": "f", "arguments": {"a": "b': '{"a": "b',
-    '<tool_call>{"name": "f", "arguments": {"a": 12': '{"a": 12',
-    '<tool_call>{"name": "f", "arguments": {"a": tru}}</tool_call>': '{"a": tru}}',
-    '<tool_call>{"name": "f", "arguments": {"a": open()}}</tool_call>': '{"a": open()}}',
-    '<tool_call>{"name": "f", "arguments": {"a": 1}</tool_call>': '{"a": 1}',
-    '<tool_call>{"name": "f", "arguments": {"a": "b\nc"}}</tool_call>': '{"a": "b\\nc"}',
+    '<tool_call>{"name": "f", "arguments": {"a": "b': ('{"a": "b', ""),
+    '<tool_call>{"name": "f", "arguments": {"a": 12': ('{"a": 12', ""),
+    '<tool_call>{"name": "f", "arguments": {"a": tru}}</tool_call>': ('{"a": ', "tru}}"),
+    '<tool_call>{"name": "f", "arguments": {"a": open()}}</tool_call> So.': ('{"a": ', "open()}}So."),
+    '<tool_call>{"name": "f", "arguments": {"a": 1, oh': ('{"a": 1, ', "oh"),
+    '<tool_call>{"name": "f", "arguments": {"a": 1}</tool_call>': ('{"a": 1}', ""),
+    '<tool_call>{"name": "f", "arguments": {"a": "b\nc"}}</tool_call>': ('{"a": "b\\nc"}', ""),
 }
 
 
 @pytest.mark.parametrize("answer", CUT)
-def test_arguments_that_are_cut_or_no_json_are_told_as_far_as_they_go(answer: str) -> None:
-    expected = [Call(0, ToolCall("f", CUT[answer]))]
+def test_arguments_that_are_cut_or_no_json_are_told_as_far_as_they_are_some(answer: str) -> None:
+    arguments, text = CUT[answer]
+    expected = [Call(0, ToolCall("f", arguments)), *([TextPiece(text)] if text else [])]
     assert pieces_of(HERMES, answer) == pieces_of(HERMES, *answer) == expected
+
+
+@pytest.mark.parametrize("arguments", ["{}", '{"a": [1]}', "{", '{"a": ', "[]", "", "[" * 100_000])
+def test_a_call_is_whole_when_its_arguments_are_an_object(arguments: str) -> None:
+    assert ToolCall("f", arguments).is_whole == (arguments in {"{}", '{"a": [1]}'})
 
 
 def test_a_half_of_a_surrogate_pair_stays_escaped() -> None:

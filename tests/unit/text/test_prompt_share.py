@@ -63,22 +63,28 @@ def test_share_makes_a_step_twice_as_long(reads: float, noise: float, n_lanes: i
 def test_share_is_the_most_where_tokens_of_prompts_cost_next_to_nothing() -> None:
     share = PromptShare(N_MOST)
     learn(share, MANY_CORES)
-    assert share.tokens(N_LANES - 1, N_LANES) == N_MOST
+    assert N_MOST - 8 < share.tokens(N_LANES - 1, N_LANES) <= N_MOST
 
 
-def test_share_is_never_less_than_the_least() -> None:
+@pytest.mark.parametrize(("n_lanes", "n_tokens"), [(2, 7), (3, 6), (5, 4), (6, 11), (8, 9), (9, 8)])
+def test_share_is_never_less_than_the_least_which_fills_a_tile(n_lanes: int, n_tokens: int) -> None:
     share = PromptShare(N_MOST)
     learn(share, SLOW, n_lanes=2)
-    assert share.tokens(1, 2) == LEAST
+    assert share.tokens(n_lanes - 1, n_lanes) == n_tokens >= LEAST
+    assert (n_lanes - 1 + n_tokens) % 8 == 0
+
+
+def test_share_is_at_most_what_it_may_be() -> None:
     assert PromptShare(5).tokens(1, 2) == 5
     assert PromptShare(N_MOST, N_MOST).tokens(1, 2) == N_MOST
+    assert PromptShare(N_MOST).tokens(100, 101) <= N_MOST
 
 
 def test_share_before_any_step_was_seen_is_small() -> None:
     share = PromptShare(N_MOST)
-    assert LEAST <= share.tokens(1, 2) < share.tokens(7, 8) < 32
+    assert LEAST < share.tokens(1, 2) < share.tokens(7, 8) < 32
     share.add(1, 0, 0.0)  # a clock too coarse to see a step
-    assert LEAST <= share.tokens(1, 2) < share.tokens(7, 8) < 32
+    assert LEAST < share.tokens(1, 2) < share.tokens(7, 8) < 32
 
 
 def test_share_does_not_dwindle_when_every_step_reads_and_steps_grow_longer() -> None:
@@ -89,7 +95,7 @@ def test_share_does_not_dwindle_when_every_step_reads_and_steps_grow_longer() ->
         longer = Machine(factor * SMALL.step, factor * SMALL.row, SMALL.token)
         stretched = learn(share, longer, 1000, reads=1.0)
         assert max(stretched) < 1.1 * STRETCH
-    assert share.tokens(N_LANES - 1, N_LANES) > 0.8 * before
+    assert share.tokens(N_LANES - 1, N_LANES) > 0.6 * before
 
 
 def test_one_step_that_was_held_up_changes_little() -> None:
@@ -97,16 +103,18 @@ def test_one_step_that_was_held_up_changes_little() -> None:
     learn(share, SMALL)
     before = share.tokens(N_LANES - 1, N_LANES)
     share.add(N_LANES - 1, before, 10.0)
-    assert share.tokens(N_LANES - 1, N_LANES) > 0.9 * before
+    assert share.tokens(N_LANES - 1, N_LANES) in (before - 8, before)
     share.add(N_LANES, 0, 10.0)
-    assert share.tokens(N_LANES - 1, N_LANES) < 1.15 * before
+    assert share.tokens(N_LANES - 1, N_LANES) in (before - 8, before, before + 8)
 
 
 def test_guesses_get_what_prompts_leave() -> None:
     share = PromptShare(N_MOST)
-    learn(share, SMALL)
+    for _ in range(20):  # of many rows and of few: what a row takes shows
+        learn(share, SMALL, 50, n_lanes=2)
+        learn(share, SMALL, 50)
     n_tokens = share.tokens(N_LANES - 1, N_LANES)
-    assert share.guesses(N_LANES - 1, N_LANES, n_tokens) == 0
+    assert share.guesses(N_LANES - 1, N_LANES, n_tokens + 8) == 0
     n_guesses = share.guesses(N_LANES - 1, N_LANES, n_tokens // 2)
     seconds = SMALL.seconds(N_LANES - 1 + n_guesses, n_tokens // 2)
     assert 1.6 < seconds / SMALL.seconds(N_LANES) < 2.4

@@ -54,9 +54,9 @@ def choice(mark: int, shift: int = 0) -> int:
 def answer(prompt: Sequence[int], max_tokens: int | None, n_ctx: int, shift: int = 0) -> list[int]:
     """What the request gives alone; `shift` stands for a seed."""
     ids, mark = list(prompt), mark_of(prompt)
-    while len(ids) - len(prompt) != max_tokens:
+    while len(ids) - len(prompt) != max_tokens and len(ids) < n_ctx:
         ids.append(choice(mark, shift))
-        if ids[-1] == END or len(ids) > n_ctx:
+        if ids[-1] == END:
             break
         mark = next_mark(mark, ids[-1])
     return ids[len(prompt) :]

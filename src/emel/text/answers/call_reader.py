@@ -1,7 +1,8 @@
 """Reads the calls of one section of an answer, and tells their arguments as they are written.
 
 1. A call whose name stands before an object of arguments is told as soon as that object begins, and then piece by
-   piece. Arguments that are cut short, or stop being JSON, are told as far as they go, with what was written behind.
+   piece. Arguments that are cut short, or stop being JSON, are told as far as they are the beginning of some; what was
+   written behind that is text.
 2. Everything else is held to the end of the section, and then is whole calls, or text when it is none.
 3. The end of the section is not looked for inside of arguments.
 """
@@ -72,8 +73,10 @@ class CallReader:
         held, self._held = self._held, ""
         if self._arguments is None:
             self._end(held, "", pieces)
-        elif cut := self._arguments.flush() + held:
+        elif cut := self._arguments.flush():
             pieces.append(CallArguments(self.n_calls - 1, cut))
+        elif held:
+            pieces.append(TextPiece(held))
         return pieces
 
     def _step(self, pieces: list[Piece]) -> bool:
@@ -120,11 +123,11 @@ class CallReader:
         return True
 
     def _broken(self, pieces: list[Piece]) -> bool:
-        """Arguments that are no JSON go on to the end of the section."""
+        """What arguments that are no JSON go on with is text, to the end of the section."""
         at, end = first_of(self._held, self._ends)
         certain = self._held[:at] if end else self._held[: len(self._held) - longest_beginning(self._held, self._ends)]
         if certain:
-            pieces.append(CallArguments(self.n_calls - 1, certain))
+            pieces.append(TextPiece(certain))
         self._held = self._held[len(certain) :]
         if end:
             self.met, self.rest, self._held = end, self._held[len(end) :], ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Protocol
 
 from emel.lazy_dataclasses import dataclass
@@ -13,6 +14,14 @@ class ToolCall:
 
     name: str
     arguments: str
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the arguments are all of a JSON object, and not only its beginning."""
+        try:
+            return isinstance(json.loads(self.arguments), dict)
+        except (ValueError, RecursionError):
+            return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,43 @@
+"""What `emel serve` makes of its command line, before anything is loaded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from emel.cli.main import build_parser
+from emel.cli.serve import _models
+from emel.cli.terminal import UsageError
+from emel.server.errors import ApiError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from emel.server.served import ServedModels
+
+
+def models_of(folder: Path, *words: str) -> ServedModels:
+    for name in ("one.gguf", "two.gguf"):
+        (folder / name).touch()
+    paths = [str(folder / name) for name in ("one.gguf", "two.gguf")]
+    return _models(build_parser("serve").parse_args(["serve", *paths, *words]))
+
+
+def test_aliases_are_names_of_the_first_model(tmp_path: Path) -> None:
+    models = models_of(tmp_path, "--alias", "gpt-4o, small")
+    assert [each.name for each in models] == ["one", "two"]
+    assert models.find("gpt-4o") is models.find("small") is models.find("one") is models.first
+    assert models.find("two") is not models.first
+    with pytest.raises(ApiError, match="served are one, two, gpt-4o, small"):
+        models.find("three")
+
+
+def test_an_alias_that_is_the_name_of_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="argument -a/--alias: 'two' is the name of a model"):
+        models_of(tmp_path, "-a", "two")
+
+
+def test_what_is_always_so_may_be_asked_for(tmp_path: Path) -> None:
+    models = models_of(tmp_path, "--metrics", "--slots", "--props", "--jinja", "-cb", "--embeddings", "-np", "2")
+    assert models.first.name == "one"
