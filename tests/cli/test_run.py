@@ -27,6 +27,7 @@ DEFAULT_OPTIONS = {
     "lora": [],
     "speculation": "lookup",
     "draft": None,
+    "chat_template": None,
 }
 FIGURES = "[5 prompt tokens at 20.0 tokens/s, 3 tokens at 8.0 tokens/s, first token after 0.250 s]\n"
 
@@ -264,3 +265,19 @@ def test_a_prompt_without_end_is_an_error(tmp_path: Path, model: str, words: tup
         )
     assert done.returncode == 1
     assert "has more than the 268435456 bytes that are read of it" in done.stderr
+
+
+def test_a_chat_template_is_given_by_name_as_jinja_or_in_a_file(tmp_path: Path, model: str) -> None:
+    (tmp_path / "a.jinja").write_text("{{ messages[0].content }}!")
+    for words, meant in (
+        (("--chat-template", "gemma"), "gemma"),
+        (("--chat-template", "{{ x }}"), "{{ x }}"),
+        (("--chat-template-file", str(tmp_path / "a.jinja")), "{{ messages[0].content }}!"),
+    ):
+        outcome, calls = run_logged(model, "x", *words, folder=tmp_path)
+        assert outcome.code == 0, outcome.err
+        assert calls["load"]["options"] == {**DEFAULT_OPTIONS, "chat_template": meant}
+    for words in (("--chat-template", "nothing"), ("--chat-template-file", "/dev/zero")):
+        outcome, _ = run_logged(model, "x", *words, folder=tmp_path)
+        assert outcome.code == 2
+        assert f"argument {words[0]}: " in outcome.err

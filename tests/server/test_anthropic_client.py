@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from anthropic import Anthropic, BadRequestError
+from pydantic import BaseModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,3 +86,13 @@ def test_tokens_are_counted(client: Anthropic) -> None:
 def test_errors_have_their_shape(client: Anthropic) -> None:
     with pytest.raises(BadRequestError, match=r"messages\[0\].role is 'cat'"):
         client.messages.create(**given(messages=[{"role": "cat", "content": "x"}]))
+
+
+class City(BaseModel):
+    name: str
+    size: int
+
+
+def test_the_form_of_an_answer_is_obeyed_and_parsed(client: Anthropic) -> None:
+    parsed = client.messages.parse(**{**given(), "max_tokens": 120}, output_format=City).parsed_output
+    assert isinstance(parsed, City)

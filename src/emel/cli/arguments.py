@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_MOST_TEMPLATE_BYTES = 1 << 20
+
 
 def whole_number(lowest: int, highest: float = math.inf) -> Callable[[str], int]:
     """An argparse type: an integer from `lowest` to `highest`, both included."""
@@ -144,7 +146,44 @@ def add_session(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=TYPE:VALUE",
         help="metadata in place of the file's; types: int, float, bool, str; more than one may be given",
     )
+    either = group.add_mutually_exclusive_group()
+    either.add_argument(
+        "--chat-template",
+        type=_chat_template,
+        metavar="NAME|JINJA",
+        help="how chats are written, in place of what the file says: chatml, llama3, gemma ..., or Jinja",
+    )
+    either.add_argument(
+        "--chat-template-file",
+        dest="chat_template",
+        type=_chat_template_of,
+        metavar="FILE",
+        help="the same, Jinja from a file",
+    )
     add_adapters(parser)
+
+
+def _chat_template(text: str) -> str:
+    from emel.engine.arguments import checked_chat_template
+    from emel.errors import RequestError
+
+    try:
+        checked_chat_template(text)
+    except RequestError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("chat_template is ")) from None
+    return text
+
+
+def _chat_template_of(path: str) -> str:
+    from emel.cli.files import read_file
+    from emel.errors import EmelError
+
+    try:
+        return _chat_template(read_file(path, _MOST_TEMPLATE_BYTES).decode())
+    except UnicodeDecodeError:
+        raise argparse.ArgumentTypeError(f"{path} is not valid UTF-8") from None
+    except (OSError, EmelError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def chosen_model(arguments: argparse.Namespace) -> str | None:

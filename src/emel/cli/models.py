@@ -40,6 +40,7 @@ def load_keywords(arguments: argparse.Namespace, *, quiet: bool) -> dict[str, An
         "speculation": arguments.speculation,
         "draft": None if draft is None else locate(draft, offline=arguments.offline, quiet=quiet),
         "lora": arguments.lora,
+        "chat_template": arguments.chat_template,
     }
 
 

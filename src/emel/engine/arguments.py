@@ -111,6 +111,18 @@ def checked_speculation(name: object) -> str | None:
     raise RequestError(f"speculation is {shown(name)}: it must be {' or '.join(map(repr, SPECULATIONS))}, or None")
 
 
+def checked_chat_template(chosen: object) -> None:
+    """A name of a template that EMEL knows, or Jinja, or None for the file's own."""
+    if chosen is None:
+        return
+    from emel.text.chat import is_jinja
+    from emel.text.chat_templates import TEMPLATES
+
+    if not isinstance(chosen, str) or not (is_jinja(chosen) or chosen in TEMPLATES):
+        known = ", ".join(map(repr, TEMPLATES))
+        raise RequestError(f"chat_template is {shown(chosen)}: it must be one of {known}, or Jinja")
+
+
 def checked_ids(token_ids: object, n_vocab: int) -> list[int]:
     """Token ids of a vocabulary, as plain ints: from a list, a tuple, an array of NumPy."""
     if isinstance(token_ids, str | bytes) or not isinstance(token_ids, Iterable):

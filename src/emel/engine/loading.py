@@ -123,6 +123,7 @@ def load(
     speculation: str | None = DEFAULT_SPECULATION,
     draft: str | os.PathLike[str] | None = None,
     lora: Lora = (),
+    chat_template: str | None = None,
 ) -> Model:
     """Loads a GGUF: a path, a built-in name (fetched once), or hf:owner/repo[:quant].
 
@@ -137,7 +138,8 @@ def load(
     speculation: "lookup" computes guesses of what comes next along with what has come, where that is faster, and
     changes no bit (None: never);
     draft: a smaller model of the same vocabulary that guesses in its place; lora: adapters in GGUF, each a path or
-    (path, scale), merged into the weights in their order. Errors: ModelNotFoundError, ModelFetchError, ModelLoadError
+    (path, scale), merged into the weights in their order; chat_template: how chats are written in place of what the
+    file says, a name such as "chatml" or Jinja. Errors: ModelNotFoundError, ModelFetchError, ModelLoadError
     (a ValueError), ModelReadError (an OSError), RequestError (a ValueError) for the arguments, MemoryError.
     """
     from emel.engine.models import resolve_model
@@ -155,6 +157,7 @@ def load(
         speculation=speculation,
         draft=None if draft is None else resolve_model(checked_model(draft)),
         lora=lora,
+        chat_template=chat_template,
     )
     path = resolve_model(checked_model(model))
     with contextlib.ExitStack() as stack:

@@ -67,6 +67,7 @@ class Model:
         """For `emel.load`, which takes the options as keywords; preload: the model, being loaded with the same."""
         self._session: Session | None = Session(path, options, preload)
         self._template: ChatTemplate | None = None
+        self._chosen_template = options.chat_template
 
     # ---- what it is
 
@@ -134,11 +135,12 @@ class Model:
 
     @property
     def chat_template(self) -> ChatTemplate:
-        """How the model wants chats; RequestError when its file does not say."""
+        """How the model wants chats, or is to have them; RequestError when its file does not say."""
         session = self._open()
         with request_failures():
             if self._template is None:
-                self._template = load_chat_template(session.model.metadata, session.tokenizer)
+                metadata, tokenizer = session.model.metadata, session.tokenizer
+                self._template = load_chat_template(metadata, tokenizer, self._chosen_template)
         return self._template
 
     @property

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emel.engine.arguments import checked_kv_type, checked_overrides, checked_speculation, checked_whole
+from emel.engine.arguments import (
+    checked_chat_template,
+    checked_kv_type,
+    checked_overrides,
+    checked_speculation,
+    checked_whole,
+)
 from emel.errors import RequestError
 from emel.lazy_dataclasses import dataclass
 
@@ -43,6 +49,7 @@ class LoadOptions:
     speculation: str | None = DEFAULT_SPECULATION
     draft: str | os.PathLike[str] | None = None
     lora: Lora = ()
+    chat_template: str | None = None
 
     def __post_init__(self) -> None:
         if self.n_ctx is not None and checked_whole(self.n_ctx, "n_ctx") < 0:
@@ -54,6 +61,7 @@ class LoadOptions:
         checked_overrides(self.overrides)
         checked_kv_type(self.kv_type)
         checked_speculation(self.speculation)
+        checked_chat_template(self.chat_template)
 
     @property
     def n_rows(self) -> int:

@@ -138,8 +138,13 @@ def load_chat_template(metadata: Metadata, tokenizer: Tokenizer, chosen: str | N
     )
 
 
+def is_jinja(chosen: str) -> bool:
+    """Whether a template is given itself, and not by its name."""
+    return "{{" in chosen or "{%" in chosen
+
+
 def _chosen_template(chosen: str, bos: str, eos: str) -> ChatTemplate:
-    if "{{" in chosen or "{%" in chosen:
+    if is_jinja(chosen):
         return ChatTemplate(chosen, bos, eos, name="given")
     if chosen not in TEMPLATES:
         raise ChatTemplateError(
