@@ -76,7 +76,7 @@ def test_lanes_with_streamed_weights_equal_solo_runs_with_resident_ones(path: Pa
     assert streaming.wave.counters.n_cancelled > 0
 
 
-def test_file_that_shrinks_fails_requests_until_it_is_whole_again(path: Path, streaming: emel.Model) -> None:
+def test_file_that_shrinks_fails_requests_until_the_model_is_loaded_again(path: Path, streaming: emel.Model) -> None:
     whole = path.read_bytes()
     options: dict[str, Any] = {"temperature": 0, "max_tokens": 8, "ignore_eos": True}
     expected = streaming.generate_ids([1, 2, 3], **options).token_ids
@@ -86,6 +86,18 @@ def test_file_that_shrinks_fails_requests_until_it_is_whole_again(path: Path, st
         for each in [pool.submit(streaming.generate_ids, [1, 2, at], **options) for at in range(4)]:
             with pytest.raises(emel.RequestError, match=f"shrank from {len(whole)} to at most"):
                 each.result(60)
+    path.write_bytes(whole)
+    with pytest.raises(emel.RequestError, match="was written to while it was in use: load"):
+        streaming.generate_ids([1, 2, 3], **options)
+    with emel.load(path, n_threads=2, n_lanes=4, n_ctx=128) as again:
+        assert again.generate_ids([1, 2, 3], **options).token_ids == expected
+
+
+def test_file_that_was_cut_and_filled_up_fails_requests(path: Path, streaming: emel.Model) -> None:
+    n_bytes = path.stat().st_size
     with path.open("r+b") as file:
-        file.write(whole)
-    assert streaming.generate_ids([1, 2, 3], **options).token_ids == expected
+        file.truncate(4096)
+        file.truncate(n_bytes)
+    for at in range(3):
+        with pytest.raises(emel.RequestError, match="was written to while it was in use: load"):
+            streaming.generate_ids([1, 2, at], temperature=0, max_tokens=4, ignore_eos=True)

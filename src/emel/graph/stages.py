@@ -54,6 +54,9 @@ class StagedSource(Protocol):
     def ensure_rows(self, tokens: Iterable[int], /) -> None:
         """Has the embedding of these tokens in memory."""
 
+    def ensure_unchanged(self) -> None:
+        """Raises SourceError when a file was written to since it was opened."""
+
 
 Rebase = tuple[int, int, int]  # weight index, address, bytes
 
@@ -97,6 +100,7 @@ class Stages:
             status = plan.run(pool, batch)
             if status:
                 return status
+        weights.ensure_unchanged()  # behind all reads: what this batch used was read from the model's own files
         return 0
 
 

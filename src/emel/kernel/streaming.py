@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from emel.io.parts import FilePart
+    from emel.io.unchanged import UnchangedFiles
     from emel.kernel.packing import PackedWeights
     from emel.kernel.sparse_experts import SparseExperts
     from emel.kernel.sparse_rows import SparseRows
@@ -50,7 +51,7 @@ class Traffic(NamedTuple):
 
 class StreamedWeights:
     """Owns the resident weights, the window with its slots, the embedding that is read by rows and the experts that
-    are read when they were chosen, if any.
+    are read when they were chosen, if any, and `files`, which must stay what they are.
 
     SourceError or WindowError when the window cannot be bound; nothing stays open then. One thread at a time.
     """
@@ -61,6 +62,7 @@ class StreamedWeights:
         streaming: Streaming,
         rows: SparseRows | None = None,
         experts: SparseExperts | None = None,
+        files: UnchangedFiles | None = None,
         *,
         platform: Platform = SYSTEM,
         calls: LaneCalls | None = None,
@@ -68,6 +70,7 @@ class StreamedWeights:
         self.layout = streaming.layout
         self.rows = rows
         self.experts = experts
+        self._files = files
         self._waited_seconds = 0.0
         self._resident = resident
         self._arena = Memory(max(self.layout.arena_bytes, 1), is_huge=True)
@@ -131,6 +134,11 @@ class StreamedWeights:
         if self.rows is not None:
             self.rows.ensure(tokens)
 
+    def ensure_unchanged(self) -> None:
+        """SourceError when a file was written to since it was opened: what was read of it cannot be trusted."""
+        if self._files is not None:
+            self._files.check()
+
     def experts_of(self, name: str) -> int | None:
         """The group of experts a weight belongs to that are read when they were chosen; None for any other weight."""
         return self.experts.group_of(name) if self.experts is not None else None
@@ -167,6 +175,8 @@ class StreamedWeights:
             self.rows.close()
         if self.experts is not None:
             self.experts.close()
+        if self._files is not None:
+            self._files.close()
         self._resident.close()
 
     def __del__(self) -> None:

@@ -9,6 +9,7 @@ from emel.graph.cuts import cut_before
 from emel.graph.mixtures import cut_behind_routers
 from emel.graph.pieces import cut_logits
 from emel.io.speed import measure_model
+from emel.io.unchanged import UnchangedFiles
 from emel.kernel.loading import load_packed
 from emel.kernel.packing import Vector
 from emel.kernel.sizes import aligned
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from emel.graph.ops import Graph
+    from emel.kernel.packing import PackedWeights
     from emel.kernel.pool import LanePool
     from emel.model.loader import ModelDescription
 
@@ -81,22 +83,13 @@ def open_streamed(
     description: ModelDescription, residency: Residency, pool: LanePool, n_ctx: int | None = None
 ) -> StreamedWeights:
     """Packs what stays and starts streaming the rest; raises what reading raises, and leaves nothing open then."""
-    file, architecture, parameters = description.file, description.architecture, description.parameters
-    extents = extents_of(description) | {extent.name: extent for unit in residency.layout.units for extent in unit}
-    expected = architecture.expected_tensors(parameters)
-    derived = architecture.derived_vectors(parameters, file, min(n_ctx or parameters.n_ctx, parameters.n_ctx))
-    with file.open_reader(tensors_in_file(description)) as reader:
-        vectors = [
-            Vector(info.name, info.type, info.n_values, reader.read(info.name))
-            for info in present(expected, description.tensors, Role.VECTOR)
-        ]
-        kept = [extents[name] for name in residency.kept if name not in description.merges]
-        computed = merged_matrices(description, extents, reader)
-        resident = load_packed(pool, reader.opened, kept, [*vectors, *derived], computed=computed, keeps_cache=False)
-    parts = tuple(file.parts)
-    is_direct = measure_model(parts).is_direct_faster
+    parts = tuple(description.file.parts)
     with ExitStack() as opened:
+        files = UnchangedFiles(parts)
+        opened.callback(files.close)
+        resident = _load_resident(description, residency, pool, n_ctx)
         opened.callback(resident.close)
+        is_direct = measure_model(parts).is_direct_faster
         rows = experts = None
         if residency.rows is not None:
             path = parts[residency.rows.part].path
@@ -108,6 +101,23 @@ def open_streamed(
             )
             opened.callback(experts.close)
         streaming = Streaming(parts, residency.layout, residency.chunk_bytes, is_direct)
-        weights = StreamedWeights(resident, streaming, rows, experts)
+        weights = StreamedWeights(resident, streaming, rows, experts, files)
         opened.pop_all()
         return weights
+
+
+def _load_resident(
+    description: ModelDescription, residency: Residency, pool: LanePool, n_ctx: int | None
+) -> PackedWeights:
+    file, architecture, parameters = description.file, description.architecture, description.parameters
+    extents = extents_of(description) | {extent.name: extent for unit in residency.layout.units for extent in unit}
+    expected = architecture.expected_tensors(parameters)
+    derived = architecture.derived_vectors(parameters, file, min(n_ctx or parameters.n_ctx, parameters.n_ctx))
+    with file.open_reader(tensors_in_file(description)) as reader:
+        vectors = [
+            Vector(info.name, info.type, info.n_values, reader.read(info.name))
+            for info in present(expected, description.tensors, Role.VECTOR)
+        ]
+        kept = [extents[name] for name in residency.kept if name not in description.merges]
+        computed = merged_matrices(description, extents, reader)
+        return load_packed(pool, reader.opened, kept, [*vectors, *derived], computed=computed, keeps_cache=False)

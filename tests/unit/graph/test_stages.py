@@ -55,6 +55,9 @@ class FakeSource:
     def ensure_rows(self, tokens: Iterable[int]) -> None:
         self.log.append(("rows", list(tokens)))
 
+    def ensure_unchanged(self) -> None:
+        self.log.append(("unchanged",))
+
 
 @dataclass
 class FakePlan:
@@ -99,7 +102,7 @@ def test_resident_weights_run_in_one_call_with_their_embedding_rows_there() -> N
     source = FakeSource()
     graph = Tiny(is_tied=False).build()
     assert run(graph, source) == 0
-    assert source.log == [("rows", [5, 6]), ("run", 0, graph.n_segments)]
+    assert source.log == [("rows", [5, 6]), ("run", 0, graph.n_segments), ("unchanged",)]
 
 
 def test_each_unit_is_acquired_and_rebased_before_its_segment() -> None:
@@ -119,6 +122,7 @@ def test_each_unit_is_acquired_and_rebased_before_its_segment() -> None:
         ("run", 1, 3),
         ("acquire", 2),
         ("run", 3, graph.n_segments),
+        ("unchanged",),
     ]
     assert {each for each in source.log if each[0] == "rebase"} == first | third
 
@@ -138,7 +142,7 @@ def test_units_of_outputs_alone_are_not_acquired_without_outputs() -> None:
     assert ("acquire", 0) in source.log
     source.log.clear()
     run(graph, source, n_outputs=0)
-    assert source.log == [("rows", [5, 6]), ("run", 0, last)]
+    assert source.log == [("rows", [5, 6]), ("run", 0, last), ("unchanged",)]
 
 
 def test_chosen_experts_are_asked_for_behind_their_router() -> None:
@@ -155,6 +159,7 @@ def test_chosen_experts_are_asked_for_behind_their_router() -> None:
         ("run", begins[0], begins[1]),
         ("experts", 1, [4, 2]),
         ("run", begins[1], graph.n_segments),
+        ("unchanged",),
     ]
 
 
