@@ -2,6 +2,7 @@
 
     llm install emel
     llm -m emel/smollm2 "Say hello"
+    llm -m emel/smollm2 --schema "name, age int" "Invent a person"   # needs emel[constraints]
     EMEL_LLM_MODELS="small=path/to/model.gguf,hf:owner/repo:Q4_K_M" llm -m emel/small "Say hello"
 
 `llm` imports this module for every command, so a model is loaded when it is first asked, and kept.
@@ -48,6 +49,7 @@ class EmelModel(llm.Model):
     """A model for `llm`."""
 
     can_stream = True
+    supports_schema = True
     Options = EmelOptions
 
     def __init__(self, name: str, path: str) -> None:
@@ -64,6 +66,8 @@ class EmelModel(llm.Model):
         if self._model is None:
             self._model = emel.load(self._path)
         options = {name: value for name, value in prompt.options if value is not None}
+        if prompt.schema is not None:
+            options["json_schema"] = prompt.schema
         parts = self._model.chat(_messages(prompt, conversation), stream=True, **options)
         with parts:
             if stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,3 +51,15 @@ def test_a_conversation_goes_on(model: EmelModel) -> None:
 def test_a_wrong_value_is_told_by_the_model(model: EmelModel) -> None:
     with pytest.raises(ValueError, match="temperature is -7"):
         model.prompt("Hi", temperature=-7).text()
+
+
+@pytest.mark.model
+def test_an_answer_obeys_the_schema_that_was_asked_for(model: EmelModel) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"is_city": {"type": "boolean"}},
+        "required": ["is_city"],
+        "additionalProperties": False,
+    }
+    answer = model.prompt("Is Paris a city?", schema=schema, temperature=0.0, max_tokens=40).text()
+    assert isinstance(json.loads(answer)["is_city"], bool)
