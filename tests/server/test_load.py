@@ -46,7 +46,7 @@ CASES: list[dict[str, Any]] = [
     {"prompt": "fox " * 200, "max_tokens": 60, "seed": 6, "response_format": {"type": "json_object"}},
     {"prompt": "A quick brown fox jumps. " * 30, "max_tokens": 30, "temperature": 0, "cache_prompt": False},
 ]
-WRONG: list[dict[str, Any]] = [{"prompt": ""}, {"prompt": "a", "temperature": -1}, {"prompt": "a", "regex": "("}, {}]
+WRONG: list[dict[str, Any]] = [{"prompt": ""}, {"prompt": "a", "top_p": 2}, {"prompt": "a", "regex": "("}, {}]
 
 
 @dataclass
