@@ -105,6 +105,7 @@ void floats(const Nasty& nasty) {
 
 void partial() {
   Digest digest("f_load_n f_store_n");
+  Digest blend("f_first_n f_swap_pairs");
   for (int n = 0; n <= 16; ++n) {
     float from[16];
     float to[32];
@@ -115,6 +116,8 @@ void partial() {
     f_store_n(to, f_load(from), n);
     digest.bits(f_load(to));
     digest.bits(f_load(to + 16));
+    blend.bits(f_first_n(f_load(from), f_load(to + 16), n));
+    blend.bits(f_swap_pairs(loaded));
   }
 }
 

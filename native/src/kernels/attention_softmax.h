@@ -13,16 +13,24 @@ EMEL_INLINE void cap_scores(float* scores, size_t first, size_t n_lanes, float c
   }
 }
 
+// Of sixteen numbers from key i on, those of the keys [begin, end), and `other` in place of the others.
+EMEL_INLINE F32 only_seen(F32 numbers, F32 other, size_t i, size_t begin, size_t end) {
+  if (i < begin) numbers = f_first_n(other, numbers, static_cast<int>(begin - i));
+  if (i + 16 > end) numbers = f_first_n(numbers, other, static_cast<int>(end - i));
+  return numbers;
+}
+
 // Weights of one row in place of its scores, for the keys [begin, end) of the chunk; what else lies in their vectors
 // becomes zero.
 EMEL_INLINE void softmax_row(float* scores, size_t begin, size_t end, float cap, float* max_out, float* sum_out) {
   const size_t first = begin / 16 * 16;
   const size_t n_lanes = round_up(end, 16);
   if (cap != 0.0f) cap_scores(scores, first, n_lanes, cap);
-  for (size_t i = first; i < begin; ++i) scores[i] = scores[begin];
-  for (size_t i = end; i < n_lanes; ++i) scores[i] = scores[begin];
-  F32 largest = f_load(scores + first);
-  for (size_t i = first + 16; i < n_lanes; i += 16) largest = f_max(largest, f_load(scores + i));
+  const F32 one_of_them = f_set1(scores[begin]);
+  F32 largest = one_of_them;
+  for (size_t i = first; i < n_lanes; i += 16) {
+    largest = f_max(largest, only_seen(f_load(scores + i), one_of_them, i, begin, end));
+  }
   const float max = tree_max(largest);
   const F32 max_f32x16 = f_set1(max);
   F32 sum = f_zero();
@@ -30,12 +38,8 @@ EMEL_INLINE void softmax_row(float* scores, size_t begin, size_t end, float cap,
     const F32 s = f_load(scores + i);
     // s * 0 is nothing for a finite score and NaN for any other, which must not vanish in exp's clamp.
     F32 weight = f_fma(s, f_zero(), f_exp(f_sub(s, max_f32x16)));
+    weight = only_seen(weight, f_zero(), i, begin, end);
     f_store(scores + i, weight);
-    if (i < begin || i + 16 > end) {
-      for (size_t lane = i; lane < begin; ++lane) scores[lane] = 0.0f;
-      for (size_t lane = end; lane < i + 16; ++lane) scores[lane] = 0.0f;
-      weight = f_load(scores + i);
-    }
     sum = f_add(sum, weight);
   }
   *max_out = max;

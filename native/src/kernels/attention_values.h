@@ -73,10 +73,13 @@ struct NextKeys {
   const AttentionArgs& a;
   size_t d;
   size_t n;
-  EMEL_INLINE_MEMBER void fetch(size_t key) const {
-    if (key / EMEL_KV_BLOCK >= a.n_next_blocks) return;
+  // Of the block that keys from this one on are in, what is fetched for its first token; nullptr: nothing.
+  EMEL_INLINE_MEMBER const uint8_t* of_block(size_t key) const {
+    if (key / EMEL_KV_BLOCK >= a.n_next_blocks) return nullptr;
     const size_t block = static_cast<size_t>(a.next_blocks[key / EMEL_KV_BLOCK]);
-    const uint8_t* from = a.next_kv + block * a.block_bytes + EMEL_KV_BLOCK * d * Block::kBytes;
+    return a.next_kv + block * a.block_bytes + EMEL_KV_BLOCK * d * Block::kBytes;
+  }
+  EMEL_INLINE_MEMBER void fetch(const uint8_t* from, size_t key) const {
     const size_t n_bytes = n * Block::kBytes;
     for (size_t at = 0; at < n_bytes; at += kCacheLine) fetch_ahead(from + key % EMEL_KV_BLOCK * n_bytes + at);
   }
@@ -94,8 +97,9 @@ EMEL_INLINE void add_keys(const float* weights, const Block* blocks, size_t d, s
     const size_t next = at_most(first / EMEL_KV_BLOCK * EMEL_KV_BLOCK + EMEL_KV_BLOCK, end);
     float scales[(V / 2 + 1) * EMEL_KV_BLOCK];
     block.open_values(d, 16 * V, scales);
+    const uint8_t* fetched = next_keys.of_block(first);
     for (size_t key = first; key < next; ++key) {
-      next_keys.fetch(key);
+      if (fetched != nullptr) next_keys.fetch(fetched, key);
       F32 value[V];
 #pragma unroll
       for (int j = 0; j < V; ++j) {

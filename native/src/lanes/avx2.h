@@ -134,6 +134,12 @@ EMEL_INLINE F32 f_load_twice(const float* p) {
           _mm256_permutevar8x32_ps(v, _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7))};
 }
 
+EMEL_INLINE F32 f_swap_pairs(F32 a) { return {_mm256_permute_ps(a.lo, 0xb1), _mm256_permute_ps(a.hi, 0xb1)}; }
+EMEL_INLINE F32 f_first_n(F32 a, F32 b, int n) {
+  return {_mm256_blendv_ps(b.lo, a.lo, _mm256_castsi256_ps(lane_mask(n))),
+          _mm256_blendv_ps(b.hi, a.hi, _mm256_castsi256_ps(lane_mask(n - 8)))};
+}
+
 // ---- 64 bytes: four elements of each of 16 rows
 
 struct U8 {

@@ -93,6 +93,9 @@ EMEL_INLINE F32 f_load_twice(const float* p) {
   return _mm512_permutexvar_ps(lanes, _mm512_castps256_ps512(_mm256_loadu_ps(p)));
 }
 
+EMEL_INLINE F32 f_swap_pairs(F32 a) { return _mm512_permute_ps(a, 0xb1); }
+EMEL_INLINE F32 f_first_n(F32 a, F32 b, int n) { return _mm512_mask_blend_ps(first_lanes(n), b, a); }
+
 // ---- 64 bytes: four elements of each of 16 rows
 
 using U8 = __m512i;

@@ -124,6 +124,14 @@ EMEL_INLINE F32 f_load_twice(const float* p) {
   return {{vzip1q_f32(lo, lo), vzip2q_f32(lo, lo), vzip1q_f32(hi, hi), vzip2q_f32(hi, hi)}};
 }
 
+EMEL_INLINE F32 f_swap_pairs(F32 a) { EMEL_QUARTERS(F32, vrev64q_f32(a.v[q])); }
+EMEL_INLINE F32 f_first_n(F32 a, F32 b, int n) {
+  float lanes[16];
+  f_store(lanes, b);
+  f_store_n(lanes, a, n);
+  return f_load(lanes);
+}
+
 // ---- 64 bytes: four elements of each of 16 rows, four rows in a register
 
 struct U8 {

@@ -183,6 +183,18 @@ EMEL_INLINE F32 f_load_twice(const float* p) {
   return r;
 }
 
+EMEL_INLINE F32 f_swap_pairs(F32 a) {
+  F32 r;
+  EMEL_LANES r.v[lane] = a.v[lane ^ 1];
+  return r;
+}
+// Lanes before n from a, the others from b.
+EMEL_INLINE F32 f_first_n(F32 a, F32 b, int n) {
+  F32 r;
+  EMEL_LANES r.v[lane] = lane < n ? a.v[lane] : b.v[lane];
+  return r;
+}
+
 // ---- 64 bytes: four elements of each of 16 rows
 
 struct U8 {
