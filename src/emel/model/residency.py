@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from emel.graph.mixtures import Mixture
     from emel.graph.ops import Graph
 
-MIN_CHUNK, MAX_CHUNK = 1 << 16, 2 << 20  # larger ones leave a lane idle at the end of a layer
+MIN_CHUNK, MAX_CHUNK = 1 << 16, 2 << 20  # larger ones leave a lane idle at the end of a unit
 _CHUNK_SHARE = 64  # of the budget, for each of the two chunks that are read at a time
 _READER_BYTES = 1 << 19  # requests, alignment, bookkeeping
 _MOST_UNITS = 256  # about; each costs a dispatch and a native call, some 50 us
@@ -251,8 +251,8 @@ def _piece_rows(roles: _Roles, extents: Mapping[str, Extent]) -> tuple[int, ...]
     """Rows of pieces about as large as a unit; nothing when the output is no larger, or cannot be cut."""
     if roles.output is None:
         return ()
-    largest = max(_n_bytes(names, extents) for names in roles.units)
     extent = extents[roles.output]
+    largest = max(extent.packed_bytes // _MOST_UNITS, *(_n_bytes(names, extents) for names in roles.units))
     n_rows = max(largest // packed_bytes(extent.type, ROW_GROUP, extent.cols), 1) * ROW_GROUP
     return (n_rows,) if n_rows < extent.rows else ()
 

@@ -301,7 +301,7 @@ def refuse_second(context: WindowContext, _event: Bind) -> None:
 
 def refuse_unit(context: WindowContext, event: Acquire) -> None:
     """There is no such streamed unit."""
-    context.error = WindowError(f"layer {event.unit} is not streamed: {len(context.layout.streamed)} others are")
+    context.error = WindowError(f"unit {event.unit} is not streamed: {len(context.layout.streamed)} others are")
 
 
 def refuse_unbound(context: WindowContext, _event: object) -> None:

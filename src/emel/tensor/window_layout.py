@@ -161,7 +161,7 @@ def _laid_out(units: tuple[Unit, ...], sizes: Sequence[int], budget: int, n_slot
         if left >= 0:
             return WindowLayout(units, _without(streamed, sizes, left, n_slots), n_slots, slot)
     raise WindowError(
-        f"{budget} bytes are too few for {len(units)} layers of up to {max(sizes)} bytes in {n_slots} slots: "
+        f"{budget} bytes are too few for {len(units)} units of up to {max(sizes)} bytes in {n_slots} slots: "
         f"{smallest_budget(units, n_slots)} are the least"
     )
 
@@ -187,10 +187,10 @@ def _check(units: Sequence[Unit], n_slots: int | None) -> None:
     if n_slots is not None and not MIN_SLOTS <= n_slots <= MAX_SLOTS:
         raise WindowError(f"a window of {n_slots} slots: {MIN_SLOTS} to {MAX_SLOTS} are allowed")
     if not 1 <= len(units) <= MAX_UNITS:
-        raise WindowError(f"a window over {len(units)} layers: 1 to {MAX_UNITS} are allowed")
+        raise WindowError(f"a window over {len(units)} units: 1 to {MAX_UNITS} are allowed")
     for index, unit in enumerate(units):
         if not 1 <= len(unit) <= MAX_EXTENTS:
-            raise WindowError(f"layer {index} of a window has {len(unit)} matrices: 1 to {MAX_EXTENTS} are allowed")
+            raise WindowError(f"unit {index} of a window has {len(unit)} matrices: 1 to {MAX_EXTENTS} are allowed")
         for extent in unit:
             if extent.offset < 0 or extent.n_bytes < 1 or extent.packed_bytes < 1:
                 raise WindowError(f"{extent.name!r} has no place in a file or no bytes: {extent}")

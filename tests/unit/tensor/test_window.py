@@ -49,7 +49,7 @@ def test_window_streams_only_what_is_not_resident(file: LayeredFile) -> None:
         resident = next(iter(layout.resident))
         error = ring.acquire(resident)
         assert isinstance(error, WindowError)
-        assert str(error) == f"layer {resident} is not streamed: 4 others are"
+        assert str(error) == f"unit {resident} is not streamed: 4 others are"
         assert ring.acquire(layout.streamed[0]) is None
 
 

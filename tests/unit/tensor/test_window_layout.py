@@ -53,7 +53,7 @@ def test_smallest_budget_works_and_one_byte_less_does_not(n_slots: int) -> None:
     assert len(lay_out(units, least, n_slots).streamed) == 20
     with pytest.raises(
         WindowError,
-        match=rf"^{least - 1} bytes are too few for 20 layers of up to 8064 bytes in {n_slots} slots: {least} are",
+        match=rf"^{least - 1} bytes are too few for 20 units of up to 8064 bytes in {n_slots} slots: {least} are",
     ):
         lay_out(units, least - 1, n_slots)
 
@@ -94,13 +94,13 @@ def test_layout_refuses_counts_out_of_range() -> None:
     for n_slots in (1, 9):
         with pytest.raises(WindowError, match=rf"^a window of {n_slots} slots: 2 to 8 are allowed$"):
             lay_out([one], 0, n_slots)
-    with pytest.raises(WindowError, match=r"^a window over 0 layers: 1 to 1024 are allowed$"):
+    with pytest.raises(WindowError, match=r"^a window over 0 units: 1 to 1024 are allowed$"):
         lay_out([], 0)
-    with pytest.raises(WindowError, match=r"^a window over 1025 layers: 1 to 1024 are allowed$"):
+    with pytest.raises(WindowError, match=r"^a window over 1025 units: 1 to 1024 are allowed$"):
         lay_out([one] * 1025, 0)
-    with pytest.raises(WindowError, match=r"^layer 1 of a window has 65 matrices: 1 to 64 are allowed$"):
+    with pytest.raises(WindowError, match=r"^unit 1 of a window has 65 matrices: 1 to 64 are allowed$"):
         lay_out([one, one * 65], 0)
-    with pytest.raises(WindowError, match=r"^layer 0 of a window has 0 matrices"):
+    with pytest.raises(WindowError, match=r"^unit 0 of a window has 0 matrices"):
         lay_out([()], 0)
     with pytest.raises(WindowError, match="'m0' has no place in a file or no bytes"):
         lay_out([unit(0)], 0)
