@@ -10,23 +10,19 @@ from emel.graph.errors import GraphError
 
 
 class Lifecycle:
-    """Whether the results of a run (logits, argmax) are there and not yet taken."""
+    """Whether the results of a run (logits, argmax) are there and not yet taken: no run may start while they are."""
 
-    __slots__ = ("_is_filled",)
+    __slots__ = ("is_filled",)
 
     def __init__(self) -> None:
-        self._is_filled = False
-
-    def can_run(self) -> bool:
-        """The results are empty."""
-        return not self._is_filled
+        self.is_filled = False
 
     def publish(self) -> None:
         """The results are filled; GraphError when they were not empty."""
-        if self._is_filled:
+        if self.is_filled:
             raise GraphError("the results of a run are published twice")
-        self._is_filled = True
+        self.is_filled = True
 
     def release(self) -> None:
         """The results were taken, or never made."""
-        self._is_filled = False
+        self.is_filled = False

@@ -21,6 +21,7 @@ from emel.graph.processor import Execute, ProcessorContext, ProcessorMachine
 from emel.lazy_dataclasses import dataclass
 from emel.sm import Machine, Row
 from emel.sm.policies import INLINE
+from emel.sm.task import ACCEPTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,7 +138,8 @@ def run(context: GraphContext, event: Compute | ComputeReserved) -> None:
         assert context.plan is not None
         context.execute = execute = Execute(context.plan, event.batch, event.extract)
     try:
-        is_accepted = context.processor.dispatch_async(execute).result()
+        task = context.processor.dispatch_async(execute)
+        is_accepted = task is ACCEPTED or task.result()
     except BaseException as error:
         context.processor = _at_rest(context.processor)
         if not isinstance(error, Exception):  # an interrupt

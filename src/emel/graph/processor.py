@@ -84,14 +84,14 @@ def is_reused(_context: ProcessorContext, event: Execute) -> bool:
     return event.plan.has_arena
 
 
-def may_run(context: ProcessorContext, _event: Execute) -> bool:
-    """The lifecycle gate is open."""
-    return context.lifecycle.can_run()
+def may_run(context: ProcessorContext, event: Execute) -> bool:
+    """The lifecycle gate is open, and the plan's weights are in memory."""
+    return event.plan.stages is None and not context.lifecycle.is_filled
 
 
 def may_run_staged(context: ProcessorContext, event: Execute) -> bool:
-    """The same, and the plan's weights are streamed."""
-    return event.plan.stages is not None and context.lifecycle.can_run()
+    """The lifecycle gate is open, and the plan's weights are streamed."""
+    return event.plan.stages is not None and not context.lifecycle.is_filled
 
 
 def has_failed(context: ProcessorContext, _event: Execute) -> bool:
@@ -185,8 +185,8 @@ class ProcessorMachine(CoMachine[State, ProcessorContext]):
         Row(State.PREPARED,  None,    None,       allocate,         State.ALLOCATED),
         Row(State.ALLOCATED, None,    has_failed, None,             State.FAILED),
         Row(State.ALLOCATED, None,    None,       bind,             State.BOUND),
-        Row(State.BOUND,     None,    may_run_staged, run_stages,   State.EXECUTED),
         Row(State.BOUND,     None,    may_run,    run_kernel,       State.EXECUTED),
+        Row(State.BOUND,     None,    may_run_staged, run_stages,   State.EXECUTED),
         Row(State.BOUND,     None,    None,       refuse_lifecycle, State.FAILED),
         Row(State.EXECUTED,  None,    has_failed, release,          State.FAILED),
         Row(State.EXECUTED,  None,    None,       publish,          State.PUBLISHED),

@@ -15,6 +15,16 @@ if TYPE_CHECKING:
 
 MAX_LANES = 256
 
+_process = os.getpid()  # kept, as pools ask before every run
+
+
+def _note_fork() -> None:
+    global _process  # noqa: PLW0603 - the process has one number
+    _process = os.getpid()
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
 
 class LanePool:
     """`n_lanes` lanes, alive from construction to `close`; a context manager.
@@ -31,7 +41,7 @@ class LanePool:
         handle = ctypes.c_void_p()
         check(LIBRARY.emel_pool_create(n_lanes, ctypes.byref(handle)))
         self._handle: ctypes.c_void_p | None = handle
-        self._process = os.getpid()
+        self._process = _process
         self.n_lanes = n_lanes
 
     @property
@@ -39,7 +49,7 @@ class LanePool:
         """The emel_pool; ValueError once closed, and in a forked child."""
         if self._handle is None:
             raise ValueError("this lane pool is closed")
-        if self._process != os.getpid():
+        if self._process != _process:
             raise ValueError("this lane pool was made before a fork and has no lanes in the child: make another")
         return self._handle
 
@@ -50,7 +60,7 @@ class LanePool:
     def close(self) -> None:
         """Ends the workers; harmless when repeated."""
         handle, self._handle = self._handle, None
-        if handle is not None and self._process == os.getpid():
+        if handle is not None and self._process == _process:
             LIBRARY.emel_pool_destroy(handle)
 
     def __enter__(self) -> Self:

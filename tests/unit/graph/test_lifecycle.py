@@ -8,11 +8,11 @@ from emel.graph.lifecycle import Lifecycle
 
 def test_lifecycle_runs_only_with_empty_results() -> None:
     lifecycle = Lifecycle()
-    assert lifecycle.can_run()
+    assert not lifecycle.is_filled
     lifecycle.publish()
-    assert not lifecycle.can_run()
+    assert lifecycle.is_filled
     lifecycle.release()
-    assert lifecycle.can_run()
+    assert not lifecycle.is_filled
 
 
 def test_lifecycle_refuses_to_publish_twice() -> None:
@@ -20,10 +20,10 @@ def test_lifecycle_refuses_to_publish_twice() -> None:
     lifecycle.publish()
     with pytest.raises(GraphError, match="the results of a run are published twice"):
         lifecycle.publish()
-    assert not lifecycle.can_run()
+    assert lifecycle.is_filled
 
 
 def test_lifecycle_release_without_results_is_harmless() -> None:
     lifecycle = Lifecycle()
     lifecycle.release()
-    assert lifecycle.can_run()
+    assert not lifecycle.is_filled

@@ -190,7 +190,7 @@ def test_machine_has_output_and_callbacks_before_the_result_is_read(
         assert machine.is_running
         assert not processor.is_running
         assert processor.state is ProcessorState.READY
-        assert processor.context.lifecycle.can_run()
+        assert not processor.context.lifecycle.is_filled
         assert one_token.argmax[0] == max(range(50), key=list(one_token.logits(0)).__getitem__)
         events.append("result")
 
@@ -247,7 +247,7 @@ def test_machine_releases_the_results_of_a_run_that_broke_off(
     with pytest.raises(KeyboardInterrupt):
         machine.dispatch(ComputeReserved(weights, one_token, interrupt))
     assert machine.state is State.RESERVED
-    assert machine.context.processor.context.lifecycle.can_run()
+    assert not machine.context.processor.context.lifecycle.is_filled
     machine.dispatch(ComputeReserved(weights, one_token))
     assert machine.context.error is None
 
@@ -263,7 +263,7 @@ def test_machine_keeps_what_extract_raised(
     machine.dispatch(Reserve(tiny.build, weights, capacity))
     machine.dispatch(ComputeReserved(weights, one_token, fails))
     assert machine.context.error is error
-    assert machine.context.processor.context.lifecycle.can_run()
+    assert not machine.context.processor.context.lifecycle.is_filled
 
 
 class SilentProcessor(ProcessorMachine):

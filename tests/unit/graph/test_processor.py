@@ -117,7 +117,7 @@ def test_processor_releases_its_results_although_extract_fails(
     assert not machine.dispatch(Execute(plan, batch, fails))
     assert machine.state is State.FAILED
     assert isinstance(machine.context.error, LookupError)
-    assert machine.context.lifecycle.can_run()
+    assert not machine.context.lifecycle.is_filled
     assert machine.dispatch(Execute(plan, batch))
 
 
