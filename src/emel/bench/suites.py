@@ -12,6 +12,7 @@ SUITES = {
         "many sequences at once: rates, latencies; --compare",
     ),
     "one_request": ("emel.bench.one_request", "a request alone against a bare loop of plan runs"),
+    "step": ("emel.bench.step", "Python from one plan run of a wave to the next: of a step, of a lane"),
     "prefix": ("emel.bench.prefix", "time to the first token of a prompt whose beginning was computed before"),
     "server": ("emel.bench.server", "how soon the server answers, and what HTTP takes of a token"),
     "speculation": ("emel.bench.speculation", "answers with guesses of what comes next against answers without"),
