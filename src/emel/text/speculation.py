@@ -10,8 +10,6 @@
    by that alone.
 4. What a row more costs is measured, step by step, by the number of rows. A step gets the drafts that make it worth
    the most tokens in a second, of all lanes together; none when the gain is under MIN_GAIN.
-5. Where a row costs so much that not even a sure guess pays, as in a wave that keeps the multipliers busy, nobody looks
-   for guesses: that is asked in every LOOK_EVERYth step.
 """
 
 from __future__ import annotations
@@ -29,8 +27,6 @@ MIN_GAIN = 1.08
 """What drafts must promise, in tokens per second against a step without."""
 MIN_CHANCE = 0.05
 """A token less likely than that is no part of a draft."""
-LOOK_EVERY = 16
-"""Steps after which a wave whose lanes stay the same asks again whether guesses could pay."""
 _ROWS_OF_A_STEP = 2
 """What a step costs without any rows, in rows, before more than one size was measured."""
 _FASTER, _SLOWER = 0.5, 0.1  # weight of the latest step in its cost
@@ -167,18 +163,6 @@ class StepCosts:
             (n0, cost0), (n1, cost1) = points[right - 1], points[right]
             costs.append(cost0 + (cost1 - cost0) * (n - n0) / (n1 - n0))
         return costs
-
-    def least_chance(self, n_lanes: int, n_most: int) -> float:
-        """Up to n_most guesses in a step of so many lanes cannot pay unless one is likelier to come true than this.
-
-        Were none of n guesses likelier than p, the step would be worth n_lanes + n * p tokens at most. 0 when nothing
-        was measured.
-        """
-        table = self.table(n_lanes, n_lanes + n_most)
-        if not table:
-            return 0.0
-        goal = MIN_GAIN * n_lanes / table[0]
-        return min(((goal * cost - n_lanes) / n for n, cost in enumerate(table[1:], 1)), default=1.0)
 
 
 def share_rows(

@@ -19,8 +19,9 @@ def plan_drafts(context: WaveContext) -> None:
     drafts get what time prompts leave.
     """
     assert context.costs is not None
-    lanes = context.step_lanes
-    n_most = _most_guesses(context)
+    capacity, lanes = context.batch.capacity, context.step_lanes
+    n_rows = sum(lane.generator.context.n_step for lane in lanes)
+    n_most = min(context.n_budget - n_rows, capacity.max_outputs - len(lanes))
     if context.n_reading:
         n_most = min(n_most, context.share.guesses(context.n_deciding, len(context.lanes), context.n_reading))
     deciding = [index for index, lane in enumerate(lanes) if decides(lane.generator.context)]
@@ -41,12 +42,6 @@ def plan_drafts(context: WaveContext) -> None:
             context.additions[index] = sequence, n_step + len(generator_context.draft)
 
 
-def can_pay(context: WaveContext) -> bool:
-    """Whether guesses that are sure to come true would be worth their rows, in a step in which all lanes decode."""
-    costs = context.costs
-    return costs is not None and costs.least_chance(len(context.step_lanes), _most_guesses(context)) < 1
-
-
 def decides(generator: GeneratorContext) -> bool:
     """Whether the step computes the last of the ids: a token follows."""
     return len(generator.ids) - generator.n_computed == 1
@@ -60,12 +55,6 @@ def drop_drafts(context: WaveContext, _event: Step) -> None:
         generator.draft = []
         assert generator.sequence is not None
         context.additions.append((generator.sequence, generator.n_step))
-
-
-def _most_guesses(context: WaveContext) -> int:
-    lanes = context.step_lanes
-    n_rows = sum(lane.generator.context.n_step for lane in lanes)
-    return min(context.n_budget - n_rows, context.batch.capacity.max_outputs - len(lanes))
 
 
 def _chances(generator: GeneratorContext, n_most: int) -> list[float]:

@@ -13,8 +13,7 @@ from emel.kernel.sizes import KV_BLOCK
 from emel.text.errors import GenerationError
 from emel.text.generator import Computed
 from emel.text.lanes import fail, let_follow, preempt, preempt_last, settle
-from emel.text.speculation import LOOK_EVERY
-from emel.text.speculation_steps import can_pay, decides, plan_drafts
+from emel.text.speculation_steps import decides, plan_drafts
 
 if TYPE_CHECKING:
     from emel.text.generator import GeneratorContext
@@ -26,8 +25,7 @@ _COMPUTED = Computed()
 
 def plan_step(context: WaveContext, _event: Step) -> None:
     """How many tokens each lane gets."""
-    looks_around = context.counters.n_steps % LOOK_EVERY == 0
-    if context.is_steady and not looks_around:
+    if context.is_steady:
         return
     suspect = next((lane for lane in context.lanes if lane in context.suspects), None)
     lanes = context.lanes if suspect is None else [suspect]
@@ -47,8 +45,6 @@ def plan_step(context: WaveContext, _event: Step) -> None:
     context.step_lanes = [lane for lane in lanes if lane.generator.context.n_step]
     context.additions = [_addition(lane) for lane in context.step_lanes]
     context.is_steady = not context.n_reading and suspect is None
-    if context.is_steady and looks_around and not can_pay(context):
-        return
     if context.costs is not None and suspect is None and n_deciding:
         plan_drafts(context)
         context.is_steady &= all(lane.generator.context.speculator is None for lane in context.step_lanes)
@@ -104,8 +100,7 @@ def compute(context: WaveContext, _event: Step) -> None:
     context.now = context.clock()
     if context.n_deciding and context.error is None:
         context.share.add(context.batch.n_tokens - context.n_reading, context.n_reading, context.now - begin)
-    is_planned = not context.is_steady or context.counters.n_steps % LOOK_EVERY == 0
-    if context.costs is not None and not context.n_reading and is_planned:
+    if context.costs is not None and not context.n_reading and not context.is_steady:  # steady: nobody guesses
         context.costs.add(context.batch.n_tokens, context.now - begin)
     context.counters.n_steps += 1
     context.counters.n_lanes_busy += len(context.step_lanes)

@@ -133,7 +133,7 @@ class WaveContext:
     additions: list[tuple[int, int]] = field(default_factory=list)  # (sequence, tokens) of each lane of the step
     n_deciding: int = 0  # lanes of the step whose token is the last that is known of them
     n_reading: int = 0  # tokens of the step that are read in chunks
-    is_steady: bool = False  # the step is the last one again: every lane decodes, none came or went, no guess pays
+    is_steady: bool = False  # the step is the last one again: every lane decodes, none came or went
     now: float = 0.0  # when the last step was computed
     error: Exception | None = None  # of the last run
     failed: Lane | None = None  # the lowest lane that failed in the last step

@@ -133,24 +133,6 @@ def test_the_likeliest_guesses_get_the_rows_there_are() -> None:
     assert share_rows([[0.5]], 0, linear(1.0, 0.0)) == [0]
 
 
-def test_least_chance_is_what_a_row_costs_of_the_lanes_there_are() -> None:
-    assert linear(0.0, 1.0).least_chance(4, 4) == pytest.approx(MIN_GAIN + 4 * (MIN_GAIN - 1) / 4)
-    assert linear(4.0, 0.0).least_chance(4, 4) == pytest.approx(4 * (MIN_GAIN - 1) / 4)
-    assert StepCosts().least_chance(4, 4) == 0.0
-
-
-def test_least_chance_without_room_for_guesses_is_certainty() -> None:
-    assert linear(0.0, 1.0).least_chance(4, 0) == 1.0
-
-
-def test_no_guess_under_the_least_chance_gets_a_row() -> None:
-    costs = linear(3.0, 0.4)
-    least = costs.least_chance(3, 8)
-    assert 0 < least < 1
-    for n in range(1, 9):
-        assert share_rows([[0.99 * least] * n, [], []], 8, costs) == [0, 0, 0]
-
-
 def test_no_rows_without_a_measured_step() -> None:
     assert share_rows([[0.9]], 8, StepCosts()) == [0]
 

@@ -13,7 +13,7 @@ from emel.graph.batch import Batch
 from emel.graph.capacity import Capacity
 from emel.kernel.sizes import KV_BLOCK
 from emel.text.generator import State
-from emel.text.speculation import LOOK_EVERY, StepCosts
+from emel.text.speculation import StepCosts
 from unit.text.test_wavefront_schedules import Faults, drive
 from unit.text.wave_of_fakes import END, N_VOCAB, FakeLane, WaveOfFakes, answer, choice, mark_of
 
@@ -250,49 +250,5 @@ def test_cancelled_between_two_steps_gives_everything_back() -> None:
     wave.withdraw(lane)
     assert lane.ends == [State.CANCELLED]
     wave.check_answer(lane)
-    wave.check_over()
-    wave.close()
-
-
-class Counting(Eager):
-    """Counts how often it is asked."""
-
-    n_asked = 0
-
-    def follow(self, ids: Sequence[int]) -> None:
-        self.n_asked += 1
-
-
-def test_where_no_guess_pays_nobody_looks_for_one() -> None:
-    """Rows are as dear as steps: seen in the first step whose number is a multiple of LOOK_EVERY."""
-    wave = lone_wave(n_ctx=64)
-    lane = wave.submit(longest_prompt(3, 50), 50)
-    asked = Counting(Random(1), 1.0, 0)
-    lane.generator.context.speculator = asked  # type: ignore[assignment]
-    assert wave.context.costs is not None
-    for n in range(1, 17):
-        wave.context.costs.add(n, float(n))
-    wave.finish()
-    assert 0 < asked.n_asked <= LOOK_EVERY
-    assert wave.context.counters.n_draft_tokens == 0
-    wave.check_answer(lane)
-    wave.check_over()
-    wave.close()
-
-
-def test_a_lane_that_comes_ends_the_steps_without_looking() -> None:
-    wave = lone_wave(n_lanes=2, n_ctx=64)
-    lanes = [wave.submit(longest_prompt(1, 50), 50)]
-    assert wave.context.costs is not None
-    for n in range(1, 17):
-        wave.context.costs.add(n, float(n))
-    wave.step(LOOK_EVERY + 4)
-    assert wave.context.is_steady
-    lanes.append(wave.submit(longest_prompt(2, 20), 20))
-    wave.step(1)
-    assert not wave.context.is_steady
-    wave.finish()
-    for lane in lanes:
-        wave.check_answer(lane)
     wave.check_over()
     wave.close()
