@@ -49,13 +49,38 @@ EMEL_INLINE Range keys_of_chunk(const TileSight& s, size_t chunk, Range* tokens)
           at_most(s.end_key(tokens->end - 1), chunk + kChunk)};
 }
 
+// Scores of these keys for the rows that see any key of the same blocks.
+template <class Block>
+EMEL_INLINE void score_keys(const AttentionArgs& a, const TileSight& s, const Tile& tile, Range keys, float* scores) {
+  constexpr size_t kKeys = kScoreBlocks * EMEL_KV_BLOCK;
+  size_t key = keys.begin;
+  alignas(Block) uint8_t memory[kScoreBlocks * sizeof(Block)];
+  Block* blocks = reinterpret_cast<Block*>(memory);
+  for (; key + kKeys <= round_up(keys.end, EMEL_KV_BLOCK); key += kKeys) {
+    for (size_t b = 0; b < kScoreBlocks; ++b) blocks[b] = block_of<Block>(a, key + b * EMEL_KV_BLOCK);
+    const Range seeing{s.tokens_from(key) * a.n_heads, s.tokens_until(key + kKeys - 1) * a.n_heads};
+    score_blocks<kScoreBlocks>(a, tile, blocks, seeing, scores + (key - keys.begin));
+  }
+  for (; key < keys.end; key += EMEL_KV_BLOCK) {
+    const Block block = block_of<Block>(a, key);
+    const Range seeing{s.tokens_from(key) * a.n_heads, s.tokens_until(key + EMEL_KV_BLOCK - 1) * a.n_heads};
+    score_blocks<1>(a, tile, &block, seeing, scores + (key - keys.begin));
+  }
+}
+
+// All maxima first: what a maximum waits for is then over before its row's exponentials begin.
 EMEL_INLINE void softmax_rows(const AttentionArgs& a, const TileSight& s, const Tile& tile, Range tokens,
                               size_t chunk) {
   for (size_t token = tokens.begin; token < tokens.end; ++token) {
-    const size_t from = at_least(s.first_key(token), chunk) - chunk;
-    const size_t to = at_most(s.end_key(token), chunk + kChunk) - chunk;
+    const Range keys = s.keys_within(token, chunk);
     for (size_t row = token * a.n_heads; row < (token + 1) * a.n_heads; ++row) {
-      softmax_row(tile.scores + row * kChunk, from, to, a.cap, tile.chunk_max + row, tile.chunk_sum + row);
+      tile.chunk_max[row] = largest_score(tile.scores + row * kChunk, keys.begin, keys.end, a.cap);
+    }
+  }
+  for (size_t token = tokens.begin; token < tokens.end; ++token) {
+    const Range keys = s.keys_within(token, chunk);
+    for (size_t row = token * a.n_heads; row < (token + 1) * a.n_heads; ++row) {
+      tile.chunk_sum[row] = weigh_scores(tile.scores + row * kChunk, keys.begin, keys.end, tile.chunk_max[row]);
     }
   }
 }
@@ -68,10 +93,7 @@ EMEL_INLINE Range attend_chunk(const AttentionArgs& a, const TileSight& s, const
   const Range keys = keys_of_chunk(s, chunk, &tokens);
   if (keys.begin >= keys.end) return {0, 0};
   const Range rows{tokens.begin * a.n_heads, tokens.end * a.n_heads};
-  for (size_t key = keys.begin; key < keys.end; key += EMEL_KV_BLOCK) {
-    const Range seeing{s.tokens_from(key) * a.n_heads, s.tokens_until(key + EMEL_KV_BLOCK - 1) * a.n_heads};
-    score_block(a, tile, block_of<Block>(a, key), seeing, tile.scores + (key - chunk));
-  }
+  score_keys<Block>(a, s, tile, keys, tile.scores + (keys.begin - chunk));
   softmax_rows(a, s, tile, tokens, chunk);
   for (size_t i = rows.begin * tile.padded; i < rows.end * tile.padded; i += 16) f_store(tile.chunk + i, f_zero());
   for (size_t key = keys.begin; key < keys.end; key += kAttentionStrip) {

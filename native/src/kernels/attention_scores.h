@@ -42,8 +42,8 @@ EMEL_INLINE void score_rows(const float* queries, size_t padded, const Block* bl
 }
 
 // Blocks at once, so that few rows are chains enough to keep the multipliers busy.
-constexpr int score_blocks(int n_rows) {
-  const int n = kScoreRows / n_rows;
+constexpr int blocks_at_once(int n_rows) {
+  const int n = kScoreRows * kScoreBlocks / n_rows;
   return n >= 4 ? 4 : n >= 2 ? 2 : 1;
 }
 
@@ -55,7 +55,7 @@ EMEL_INLINE void score_token_rows(const Tile& tile, size_t n_rows, const FloatBl
   if constexpr (R > 1) {
     if (n_rows < R) return score_token_rows<R - 1>(tile, n_rows, blocks, n_blocks, head_dim, scale, scores);
   }
-  constexpr int B = score_blocks(R);
+  constexpr int B = blocks_at_once(R);
   size_t b = 0;
   for (; b + B <= n_blocks; b += B) {
     score_rows<Block, R, B, true>(tile.queries, tile.padded, blocks + b, head_dim, scale, scores + b * EMEL_KV_BLOCK);
@@ -65,23 +65,28 @@ EMEL_INLINE void score_token_rows(const Tile& tile, size_t n_rows, const FloatBl
   }
 }
 
-// Scores of rows [rows.begin, rows.end) with one block. The last rows are done together with some before them once more
+// Scores of rows [rows.begin, rows.end) with B blocks. The last rows are done together with some before them once more
 // rather than fewer at a time; what lies behind the tile's rows is empty.
-template <class Number>
-EMEL_INLINE void score_block(const AttentionArgs& a, const Tile& tile, const FloatBlock<Number>& block, Range rows,
-                             float* scores) {
-  const WideBlock wide = widen_keys(block, a.head_dim, tile.wide);
+template <int B, class Number>
+EMEL_INLINE void score_blocks(const AttentionArgs& a, const Tile& tile, const FloatBlock<Number>* blocks, Range rows,
+                              float* scores) {
+  WideBlock wide[B];
+#pragma unroll
+  for (int b = 0; b < B; ++b) wide[b] = widen_keys(blocks[b], a.head_dim, tile.wide + b * EMEL_KV_BLOCK * a.head_dim);
   const size_t n_rows = a.n_tokens * a.n_heads;
   const size_t last = n_rows > kScoreRows ? n_rows - kScoreRows : 0;
   for (size_t row = rows.begin; row < rows.end; row += kScoreRows) {
     const size_t at = at_most(row, last);
-    score_rows<WideBlock, kScoreRows, 1>(tile.queries + at * tile.padded, tile.padded, &wide, a.head_dim, a.scale,
+    score_rows<WideBlock, kScoreRows, B>(tile.queries + at * tile.padded, tile.padded, wide, a.head_dim, a.scale,
                                          scores + at * kChunk);
   }
 }
 
-EMEL_INLINE void score_block(const AttentionArgs& a, const Tile& tile, const Q8Block& block, Range rows,
-                             float* scores) {
+template <int B>
+EMEL_INLINE void score_blocks(const AttentionArgs& a, const Tile& tile, const Q8Block* blocks, Range rows,
+                              float* scores) {
+  if constexpr (B > 1) score_blocks<B - 1>(a, tile, blocks + 1, rows, scores + EMEL_KV_BLOCK);
+  const Q8Block& block = *blocks;
   MatmulArgs m{};
   m.packed = block.keys;
   m.cols = a.head_dim;
@@ -112,7 +117,7 @@ EMEL_INLINE void score_token(const AttentionArgs& a, const Tile& tile, const Q8B
                              float* scores) {
   for (size_t b = 0; b < n_blocks; ++b) {
     for (size_t at = 0; at < EMEL_KV_BLOCK * blocks[b].padded; at += kCacheLine) fetch_ahead(blocks[b].values + at);
-    score_block(a, tile, blocks[b], {0, a.n_heads}, scores + b * EMEL_KV_BLOCK);
+    score_blocks<1>(a, tile, blocks + b, {0, a.n_heads}, scores + b * EMEL_KV_BLOCK);
   }
 }
 

@@ -9,7 +9,7 @@ EMEL_INLINE void cap_scores(float* scores, size_t first, size_t n_lanes, float c
   for (size_t i = first; i < n_lanes; i += 16) {
     const F32 s = f_load(scores + i);
     const F32 capped = f_mul(f_tanh(f_mul(s, inverse)), f_set1(cap));
-    f_store(scores + i, f_fma(s, f_zero(), capped));  // s * 0: as in softmax_row
+    f_store(scores + i, f_fma(s, f_zero(), capped));  // s * 0: as in weigh_scores
   }
 }
 
@@ -20,9 +20,8 @@ EMEL_INLINE F32 only_seen(F32 numbers, F32 other, size_t i, size_t begin, size_t
   return numbers;
 }
 
-// Weights of one row in place of its scores, for the keys [begin, end) of the chunk; what else lies in their vectors
-// becomes zero.
-EMEL_INLINE void softmax_row(float* scores, size_t begin, size_t end, float cap, float* max_out, float* sum_out) {
+// The largest of one row's scores, those of the keys [begin, end) of the chunk, which are capped before.
+EMEL_INLINE float largest_score(float* scores, size_t begin, size_t end, float cap) {
   const size_t first = begin / 16 * 16;
   const size_t n_lanes = round_up(end, 16);
   if (cap != 0.0f) cap_scores(scores, first, n_lanes, cap);
@@ -31,7 +30,13 @@ EMEL_INLINE void softmax_row(float* scores, size_t begin, size_t end, float cap,
   for (size_t i = first; i < n_lanes; i += 16) {
     largest = f_max(largest, only_seen(f_load(scores + i), one_of_them, i, begin, end));
   }
-  const float max = tree_max(largest);
+  return tree_max(largest);
+}
+
+// Weights of one row in place of its scores, and their sum; what else lies in their vectors becomes zero.
+EMEL_INLINE float weigh_scores(float* scores, size_t begin, size_t end, float max) {
+  const size_t first = begin / 16 * 16;
+  const size_t n_lanes = round_up(end, 16);
   const F32 max_f32x16 = f_set1(max);
   F32 sum = f_zero();
   for (size_t i = first; i < n_lanes; i += 16) {
@@ -42,8 +47,7 @@ EMEL_INLINE void softmax_row(float* scores, size_t begin, size_t end, float cap,
     f_store(scores + i, weight);
     sum = f_add(sum, weight);
   }
-  *max_out = max;
-  *sum_out = tree_sum(sum);
+  return tree_sum(sum);
 }
 
 // Joins rows [begin, end) of the chunk into the running ones. Sixteen rows share the exponentials.

@@ -6,6 +6,8 @@ namespace {
 
 constexpr size_t kChunk = EMEL_ATTENTION_CHUNK;
 
+static_assert(kScoreBlocks * EMEL_KV_BLOCK <= kAttentionStrip, "wide keys need no more room than wide values");
+
 EMEL_INLINE size_t at_least(size_t x, size_t least) { return x > least ? x : least; }
 EMEL_INLINE size_t at_most(size_t x, size_t most) { return x < most ? x : most; }
 
@@ -21,7 +23,7 @@ struct Tile {
   float* keep;  // (kAttentionRows,): what running and chunk are scaled with to join
   float* take;
   uint8_t* records;  // (kAttentionRows,): the queries as quantised activations, for a Q8_0 cache
-  float* wide;  // a block of keys (head_dim, 16) or values of kAttentionStrip keys (.., padded) as float32
+  float* wide;  // kScoreBlocks of keys (.., head_dim, 16) or values of kAttentionStrip keys (.., padded) as float32
   size_t padded;
 };
 
@@ -44,6 +46,11 @@ EMEL_INLINE Tile tile_in(float* scratch, size_t head_dim) {
   return tile;
 }
 
+struct Range {
+  size_t begin;
+  size_t end;
+};
+
 // Who sees what, in a tile: both ends of what a token sees ascend with the token.
 struct TileSight {
   Sight sight;
@@ -53,6 +60,10 @@ struct TileSight {
       : sight{a.keys_before, a.keys_after, a.n_keys}, position(a.position), n_tokens(a.n_tokens) {}
   EMEL_INLINE_MEMBER size_t first_key(size_t token) const { return sight.first_key(position + token); }
   EMEL_INLINE_MEMBER size_t end_key(size_t token) const { return sight.end_key(position + token); }
+  // The keys of the chunk at `chunk` that a token sees, counted from there.
+  EMEL_INLINE_MEMBER Range keys_within(size_t token, size_t chunk) const {
+    return {at_least(first_key(token), chunk) - chunk, at_most(end_key(token), chunk + kChunk) - chunk};
+  }
   // The first token whose sight ends behind this key.
   EMEL_INLINE_MEMBER size_t tokens_from(size_t key) const {
     const size_t own = position + sight.after;
@@ -66,11 +77,6 @@ struct TileSight {
   }
 };
 
-struct Range {
-  size_t begin;
-  size_t end;
-};
-
 EMEL_INLINE void quantize_query(const float* query, size_t head_dim, uint8_t* record) {
   const QuantizedLayout layout(head_dim, kQueryPlanes);
   for (size_t block = 0; block < layout.n_blocks; ++block) {
@@ -80,7 +86,7 @@ EMEL_INLINE void quantize_query(const float* query, size_t head_dim, uint8_t* re
   }
 }
 
-// The queries of a tile; empty ones behind them as far as score_block goes.
+// The queries of a tile; empty ones behind them as far as score_blocks goes.
 EMEL_INLINE void gather_queries(const AttentionArgs& a, const Tile& tile) {
   const size_t n_rows = a.n_tokens * a.n_heads;
   for (size_t token = 0; token < a.n_tokens; ++token) {

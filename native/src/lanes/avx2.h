@@ -21,7 +21,8 @@ struct I32 {
 
 // Tile shapes that fit the register file.
 constexpr int kFloatTokens = 1;  // tokens per tile with float weights
-constexpr int kScoreRows = 4;  // query rows per tile of attention scores
+constexpr int kScoreRows = 4;  // query rows and blocks of keys per tile of attention scores
+constexpr int kScoreBlocks = 1;
 constexpr int kValueRows = 2;  // query rows and vectors of a head per tile of attention values
 constexpr int kValueVectors = 2;
 

@@ -20,7 +20,8 @@ constexpr int kTileTokens = 8;
 constexpr int kChainTokens = 4;  // tokens per tile that have the planes in chains of their own (dot_single)
 constexpr bool kShiftSums = true;  // fields of two bits are shifted down in the sums, not in the weights
 constexpr int kFloatTokens = 4;  // tokens per tile with float weights
-constexpr int kScoreRows = 8;  // query rows per tile of attention scores
+constexpr int kScoreRows = 8;  // query rows and blocks of keys per tile of attention scores
+constexpr int kScoreBlocks = 2;
 constexpr int kValueRows = 4;  // query rows and vectors of a head per tile of attention values
 constexpr int kValueVectors = 4;
 

@@ -21,7 +21,8 @@ struct I32 {
 
 // Tile shapes that fit the register file: 32 registers.
 constexpr int kFloatTokens = 1;  // tokens per tile with float weights
-constexpr int kScoreRows = 6;  // query rows per tile of attention scores
+constexpr int kScoreRows = 6;  // query rows and blocks of keys per tile of attention scores
+constexpr int kScoreBlocks = 1;
 constexpr int kValueRows = 6;  // query rows and vectors of a head per tile of attention values
 constexpr int kValueVectors = 1;
 

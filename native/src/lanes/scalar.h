@@ -26,7 +26,8 @@ constexpr int kTileTokens = 1;
 constexpr int kChainTokens = 1;  // tokens per tile that have the planes in chains of their own (dot_single)
 constexpr bool kShiftSums = false;  // fields of two bits are shifted down in the sums, not in the weights
 constexpr int kFloatTokens = 1;  // tokens per tile with float weights
-constexpr int kScoreRows = 1;  // query rows per tile of attention scores
+constexpr int kScoreRows = 1;  // query rows and blocks of keys per tile of attention scores
+constexpr int kScoreBlocks = 1;
 constexpr int kValueRows = 1;  // query rows and vectors of a head per tile of attention values
 constexpr int kValueVectors = 1;
 
