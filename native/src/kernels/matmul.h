@@ -283,9 +283,15 @@ EMEL_INLINE void token_tile(const MatmulArgs& m, size_t group_bytes, const Quant
 }
 
 // Tokens of one panel stay in the second-level cache while every group of the slice passes over them; a token tile
-// stays in the first-level cache for as many groups as kTileGroups.
+// stays in the first-level cache for as many groups as kTileGroups, fewer where these groups and the next ones, fetched
+// meanwhile, would not stay in the second-level cache beside the panel.
 constexpr size_t kPanelBytes = 384 * 1024;
 constexpr size_t kTileGroups = 4;
+constexpr size_t kTileGroupBytes = 192 * 1024;
+constexpr size_t tile_groups(size_t group_bytes) {
+  const size_t n = kTileGroupBytes / group_bytes;
+  return n < 1 ? 1 : n < kTileGroups ? n : kTileGroups;
+}
 
 // Groups [begin, end) that token tiles pass over, one after the other, before they go on to the next ones of a slice.
 struct TileGroups {
@@ -317,11 +323,12 @@ void matmul_planes(const MatmulArgs& m) {
   const size_t group_bytes = BlockLayout(kType).group_bytes(layout.n_blocks);
   size_t panel = kPanelBytes / m.activation_stride / kTileTokens * kTileTokens;
   if (panel == 0) panel = kTileTokens;
+  const size_t n_groups = tile_groups(group_bytes);
   for (size_t begin = 0; begin < m.n_tokens; begin += panel) {
     const size_t end = begin + panel < m.n_tokens ? begin + panel : m.n_tokens;
-    for (size_t group = m.group_begin; group < m.group_end; group += kTileGroups) {
-      const bool is_last = group + kTileGroups >= m.group_end;
-      const TileGroups groups{group, is_last ? m.group_end : group + kTileGroups, group == m.group_begin, is_last};
+    for (size_t group = m.group_begin; group < m.group_end; group += n_groups) {
+      const bool is_last = group + n_groups >= m.group_end;
+      const TileGroups groups{group, is_last ? m.group_end : group + n_groups, group == m.group_begin, is_last};
       size_t token = token_tiles<kType, kPlanes, kTileTokens>(m, group_bytes, layout, groups, begin, end);
       if constexpr (kTileTokens > 4) {
         token = token_tiles<kType, kPlanes, 4>(m, group_bytes, layout, groups, token, end);
