@@ -7,6 +7,7 @@ references elsewhere) counts as if it had one.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MOST_ROUNDS = 200
+_INDEX = re.compile("0|[1-9][0-9]{0,8}")  # RFC 6901, section 4
 _CONTAINERS = frozenset({"object", "array"})
 
 
@@ -97,7 +99,7 @@ def _target(node: dict[str, Any], root: Any) -> Any:
     found = root
     for part in reference.split("/")[1:]:
         name = unquote(part).replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and name.isdigit() and int(name) < len(found):
+        if isinstance(found, list) and _INDEX.fullmatch(name) and int(name) < len(found):
             found = found[int(name)]
         elif isinstance(found, dict) and name in found:
             found = found[name]

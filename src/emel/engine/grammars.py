@@ -100,4 +100,9 @@ def _text(wanted: Wanted) -> str:
 def _short(text: str, wanted: Wanted) -> str:
     if len(text) > MAX_CHARACTERS:
         raise RequestError(f"{wanted.field} has {len(text)} characters: {MAX_CHARACTERS} are allowed")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = text[error.start]
+        raise RequestError(f"{wanted.field} has {half!r}, half of a surrogate pair, which is no character") from None
     return text

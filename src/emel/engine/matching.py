@@ -44,10 +44,12 @@ class _Vocabulary:
         self.bos_token_id = tokenizer.bos_id
         self.special_token_ids = [each for each in range(n) if tokenizer.is_control(each)]
         self.tokens = [tokenizer.token_bytes(each) for each in range(n)]
-        self._encode = tokenizer.encode
+        self._tokenizer = weakref.ref(tokenizer)  # llguidance keeps this object: neither would ever go
 
     def __call__(self, text: bytes | str) -> list[int]:
-        return self._encode(text, add_special=False, parse_special=False)
+        tokenizer = self._tokenizer()
+        assert tokenizer is not None  # whoever generates has it
+        return tokenizer.encode(text, add_special=False, parse_special=False)
 
 
 def compiled_for(tokenizer: Tokenizer, n_vocab: int, grammar: str) -> LLMatcher:

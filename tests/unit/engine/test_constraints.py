@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import re
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
 
+import emel
 from emel.engine import grammar_check
 from emel.engine.grammar_check import CHECKER
 from emel.errors import EmelError, RequestError
@@ -20,8 +23,6 @@ from unit.engine.conftest import n_open
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    import emel
 
 SCHEMA = {
     "type": "object",
@@ -127,6 +128,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "schema": ({"json_schema": {"type": "x"}}, "json_schema cannot be used"),
     "json": ({"json_schema": "{"}, "json_schema is no JSON"),
     "no json": ({"json_schema": {"default": {1, 2}}}, "json_schema is no JSON schema"),
+    "half a pair in a choice": ({"choice": ["yes", "n\udcff"]}, r"choice has '\\udcff', half of a surrogate pair"),
+    "half a pair in a regex": ({"regex": "\ud800"}, r"regex has '\\ud800', half of a surrogate pair"),
+    "half a pair in a grammar": ({"grammar": 'root ::= "\ud800"'}, "grammar has .* half of a surrogate pair"),
     "list": ({"json_schema": [1]}, "json_schema must be a JSON schema, an object"),
 }
 
@@ -151,6 +155,15 @@ def test_a_missing_package_is_named(model: emel.Model, monkeypatch: pytest.Monke
     with pytest.raises(RequestError, match="regex needs the package") as caught:
         model.generate("to be", regex="a")
     assert caught.value.hint == "pip install 'emel[constraints]'"
+
+
+def test_what_was_compiled_for_a_model_goes_with_it(tiny_path: Path) -> None:
+    with emel.load(tiny_path, n_threads=1) as model:
+        assert model.generate("to be", regex="[0-9]{3}", max_tokens=9).text.isdigit()
+        tokenizer = weakref.ref(model.tokenizer)
+    del model
+    gc.collect()
+    assert tokenizer() is None
 
 
 def test_a_process_that_forked_has_a_checker_of_its_own() -> None:

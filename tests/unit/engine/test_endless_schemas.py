@@ -40,6 +40,7 @@ FINITE: dict[str, Any] = {
     "constant": {"const": 1, "$ref": "#"},
     "elsewhere": holding({"$ref": "https://example.com/x"}),
     "nowhere": holding({"$ref": "#/nowhere"}),
+    "no index of a list": holding({"$ref": "#/examples/\N{SUPERSCRIPT TWO}"}, examples=[SELF, SELF, SELF]),
     "of its own place": holding({"$id": "urn:inner", "type": "object", "properties": {"a": SELF}}),
     "no schemas": {"type": 5, "required": 3, "properties": [], "anyOf": {}, "minItems": "x", "$ref": 1},
 }
