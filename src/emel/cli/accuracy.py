@@ -6,7 +6,8 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from emel.cli.scored_text import add_scored_text, open_scored, read_text, split_model_and_file
+from emel.cli.files import read_file
+from emel.cli.scored_text import add_scored_text, open_scored, split_model_and_file
 from emel.cli.terminal import UsageError, write_out
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     from emel.accuracy.chunks import chunks_of_text
 
     name, file = split_model_and_file(arguments)
-    text = read_text(file)
+    text = read_file(file)
     with ExitStack() as stack:
         model = stack.enter_context(open_scored(name, arguments))
         chunks = chunks_of_text(model, text, arguments.chunks)

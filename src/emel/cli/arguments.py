@@ -175,15 +175,9 @@ def _chat_template(text: str) -> str:
 
 
 def _chat_template_of(path: str) -> str:
-    from emel.cli.files import read_file
-    from emel.errors import EmelError
+    from emel.cli.files import text_of_argument
 
-    try:
-        return _chat_template(read_file(path, _MOST_TEMPLATE_BYTES).decode())
-    except UnicodeDecodeError:
-        raise argparse.ArgumentTypeError(f"{path} is not valid UTF-8") from None
-    except (OSError, EmelError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return _chat_template(text_of_argument(path, _MOST_TEMPLATE_BYTES))
 
 
 def chosen_model(arguments: argparse.Namespace) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from emel.cli.files import read_file
+from emel.cli.files import text_of_argument
 
 _MOST_BYTES = 4 << 20  # more than a constraint may have characters
 
@@ -24,7 +24,7 @@ def add_constraints(parser: argparse.ArgumentParser) -> None:
         "-jf",
         "--json-schema-file",
         dest="json_schema",
-        type=lambda path: _schema(_text_of(path)),
+        type=lambda path: _schema(text_of_argument(path, _MOST_BYTES)),
         metavar="FILE",
         help="the same, from a file",
     )
@@ -32,7 +32,7 @@ def add_constraints(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--grammar-file",
         dest="grammar",
-        type=lambda path: _given(_text_of(path)),
+        type=lambda path: _given(text_of_argument(path, _MOST_BYTES)),
         metavar="FILE",
         help="the same, from a file",
     )
@@ -64,14 +64,3 @@ def _given(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("it is empty; at least one character is needed")
     return text
-
-
-def _text_of(path: str) -> str:
-    from emel.errors import EmelError
-
-    try:
-        return read_file(path, _MOST_BYTES).decode()
-    except UnicodeDecodeError:
-        raise argparse.ArgumentTypeError(f"{path} is not valid UTF-8") from None
-    except (OSError, EmelError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import stat
 import sys
 from pathlib import Path
@@ -29,6 +30,16 @@ def read_regular_file(path: str, most: int) -> bytes:
     if not stat.S_ISREG(Path(path).stat().st_mode):
         raise EmelError(f"{path} is no regular file")
     return read_file(path, most)
+
+
+def text_of_argument(path: str, most: int) -> str:
+    """As `read_file`, for a flag that names a text: argparse.ArgumentTypeError for what keeps it from being read."""
+    try:
+        return read_file(path, most).decode()
+    except UnicodeDecodeError:
+        raise argparse.ArgumentTypeError(f"{path} is not valid UTF-8") from None
+    except (OSError, EmelError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _read(file: IO[bytes], name: str, most: int) -> bytes:

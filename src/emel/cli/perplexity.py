@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emel.cli.scored_text import add_scored_text, open_scored, read_text, split_model_and_file
+from emel.cli.files import read_file
+from emel.cli.scored_text import add_scored_text, open_scored, split_model_and_file
 from emel.cli.terminal import write_out
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     from emel.bench.progress import Progress
 
     name, file = split_model_and_file(arguments)
-    text = read_text(file)
+    text = read_file(file)
     with open_scored(name, arguments) as model:
         chunks = chunks_of_text(model, text, arguments.chunks)
         progress, n_chunks = Progress(), len(chunks.ids)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_model, add_session, chosen_model, whole_number
-from emel.cli.files import read_file
 from emel.cli.terminal import UsageError
 
 if TYPE_CHECKING:
@@ -37,11 +36,6 @@ def split_model_and_file(arguments: argparse.Namespace) -> tuple[str | None, str
     if file is None:
         raise UsageError("no text: give a file, or - for standard input")
     return model, file
-
-
-def read_text(file: str) -> bytes:
-    """The bytes of a file, or of standard input for -."""
-    return read_file(file)
 
 
 def open_scored(model: str | None, arguments: argparse.Namespace) -> Model:
