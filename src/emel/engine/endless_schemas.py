@@ -2,7 +2,7 @@
 
 A compiler of grammars takes them, and an answer would go on until something breaks. Found as the productive symbols of
 a grammar are: a schema has a value if what it cannot do without has one. What is not looked at (`not`, patterns,
-references elsewhere) counts as if it had one.
+references elsewhere, what the rounds do not reach) counts as if it had one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import unquote
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_MOST_ROUNDS = 200
+_MOST_ROUNDS = 200  # each looks at every schema once more: what clients send must not cost the square of its length
 _INDEX = re.compile("0|[1-9][0-9]{0,8}")  # RFC 6901, section 4
 _CONTAINERS = frozenset({"object", "array"})
 

@@ -19,8 +19,10 @@ _COMPACT_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ", "key_s
 
 
 class Wanted(NamedTuple):
-    """A constraint as whoever wants it names it. kind: one of
-    emel.engine.arguments.CONSTRAINTS. is_compact: no white space is up to the model."""
+    """A constraint as whoever wants it names it.
+
+    kind: one of emel.engine.arguments.CONSTRAINTS. is_compact: no white space is up to the model.
+    """
 
     field: str
     kind: str

@@ -16,6 +16,7 @@ class Lifecycle:
 
     def __init__(self) -> None:
         self.is_filled = False
+        """Read in place of a call, as guards ask before every run; `publish` and `release` set it."""
 
     def publish(self) -> None:
         """The results are filled; GraphError when they were not empty."""

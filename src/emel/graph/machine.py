@@ -139,7 +139,7 @@ def run(context: GraphContext, event: Compute | ComputeReserved) -> None:
         context.execute = execute = Execute(context.plan, event.batch, event.extract)
     try:
         task = context.processor.dispatch_async(execute)
-        is_accepted = task is ACCEPTED or task.result()
+        is_accepted = task is ACCEPTED or task.result()  # most runs are over by now, and need not be asked
     except BaseException as error:
         context.processor = _at_rest(context.processor)
         if not isinstance(error, Exception):  # an interrupt

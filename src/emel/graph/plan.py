@@ -120,6 +120,7 @@ class Plan:
 
     def run(self, pool: LanePool, batch: Batch) -> int:
         """Runs the segments a bound batch is set to on the pool's lanes; returns the emel_status, 0 for success."""
+        # The property is only called where it raises: this is done for every step.
         status: int = LIBRARY.emel_plan_run(self._handle or self.handle, pool.handle, batch.reference, self.counters)
         return status
 

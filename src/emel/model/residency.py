@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MIN_CHUNK, MAX_CHUNK = 1 << 16, 2 << 20  # larger ones leave a lane idle at the end of a unit
 _CHUNK_SHARE = 64  # of the budget, for each of the two chunks that are read at a time
 _READER_BYTES = 1 << 19  # requests, alignment, bookkeeping
-_MOST_UNITS = 256  # about; each costs a dispatch and a native call, some 50 us
+_MOST_UNITS = 256  # about; each costs a dispatch and a native call (docs/decisions/0012-matrices-as-units.md)
 
 
 @dataclass(frozen=True, slots=True)
