@@ -101,3 +101,11 @@ def test_file_that_was_cut_and_filled_up_fails_requests(path: Path, streaming: e
     for at in range(3):
         with pytest.raises(emel.RequestError, match="was written to while it was in use: load"):
             streaming.generate_ids([1, 2, at], temperature=0, max_tokens=4, ignore_eos=True)
+    for ask in (
+        lambda: streaming.embed("to be", pooling="mean"),
+        lambda: streaming.logits([1, 2, 3]),
+        lambda: streaming.measure([1, 2, 3], 2),
+        lambda: streaming.save_session(path.with_suffix(".session"), [1, 2, 3]),
+    ):
+        with pytest.raises(emel.RequestError, match="was written to while it was in use: load"):
+            ask()

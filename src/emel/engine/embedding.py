@@ -28,6 +28,7 @@ from emel.memory.sequences import blocks_for
 from emel.memory.storage import KvGeometry, KvStorage
 from emel.model.geometry import Geometry
 from emel.model.pooling import Pooling
+from emel.text.errors import NotFiniteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,7 +111,7 @@ class Embedder:
             yield range(begin, len(texts))
 
     def compute(self, texts: Sequence[Sequence[int]], out: NDArray[np.float32]) -> None:
-        """Fills `out` (n_texts, embedding_width); the texts must fit a batch. RequestError for values not finite."""
+        """Fills `out` (n_texts, embedding_width); the texts must fit a batch. NotFiniteError, SourceError."""
         batch = self._batch
         batch.clear()
         block = 0
@@ -132,7 +133,7 @@ class Embedder:
     def _check_finite(self, row: NDArray[np.float32], bad_layer: int) -> None:
         if bad_layer >= 0 or not all(map(math.isfinite, row.tolist())):
             where = f"a value first stopped being finite in layer {bad_layer}" if bad_layer >= 0 else "in its last step"
-            raise RequestError(
+            raise NotFiniteError(
                 f"the embedding is not finite (NaN or infinity): {where}; the model file is likely damaged"
             )
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from emel.errors import EmelError, ModelLoadError, ModelReadError, RequestError
+from emel.io.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,12 +27,12 @@ def load_failures() -> Iterator[None]:
 
 @contextmanager
 def request_failures() -> Iterator[None]:
-    """Whatever is wrong with a request leaves as RequestError."""
+    """Whatever is wrong with a request, or keeps its weights from being read, leaves as RequestError."""
     try:
         yield
     except EmelError:
         raise
-    except (ValueError, RuntimeError, MemoryError) as error:
+    except (ValueError, RuntimeError, MemoryError, SourceError) as error:
         raise as_request_error(error) from error
 
 

@@ -50,6 +50,7 @@ _KINDS = (
     (OSError, "read"),
 )
 
+_OURS = (NotFiniteError, MemoryError, OSError)  # what a RequestError that is no fault of the client's comes of
 _SHAPES = frozenset({"str", "int", "float", "bool"})
 
 
@@ -136,7 +137,8 @@ def _is_shape(place: int | str) -> bool:
 
 
 def of_exception(error: BaseException) -> ApiError:
-    """What a failure before an answer is on the wire: RequestError is the client's, everything else is ours.
+    """What a failure before an answer is on the wire: RequestError is the client's, unless it tells of a broken model
+    or of memory and files; everything else is ours.
 
     So is a model that was unloaded while somebody had it.
     """
@@ -185,6 +187,8 @@ def _of_engine(error: EmelError) -> ApiError:
     if not isinstance(error, RequestError):
         return _failed(error)
     cause = error.__cause__
+    if isinstance(cause, _OURS):
+        return of_failure(error)
     return invalid(str(error), cause.name if isinstance(cause, SamplingError) else None)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from emel.engine.failures import as_request_error, load_failures, request_failures
 from emel.errors import EmelError, ModelLoadError, ModelNotFoundError, ModelReadError, RequestError
+from emel.io.errors import SourceError
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ def test_load_failures_that_are_none_pass(error: Exception) -> None:
 
 
 def test_request_failures_are_of_the_api() -> None:
-    for error in (ValueError("a"), RuntimeError("a"), MemoryError("a")):
+    for error in (ValueError("a"), RuntimeError("a"), MemoryError("a"), SourceError("a")):
         with pytest.raises(RequestError) as caught, request_failures():
             raise error
         assert caught.value.__cause__ is error

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from emel.engine.failures import request_failures
+from emel.errors import RequestError
+from emel.io.errors import SourceError
 from emel.server.app import create_app
 from emel.server.embeddings import _batches
 from emel.server.served import ServedModels
 from emel.server.settings import Settings
+from emel.text.errors import NotFiniteError
 from unit.server.fake_model import FakeModel
 
 if TYPE_CHECKING:
@@ -128,3 +132,32 @@ def test_dimensions_that_are_not_the_model_s_are_refused(serve: Callable[..., Te
     response = client.post(PATH, json={"input": ["a"] * 100, "dimensions": dimensions})
     assert response.status_code == 400
     assert f"dimensions is {dimensions}: this model has 16" in response.json()["error"]["message"]
+
+
+class FailingModel(FakeModel):
+    """Embeds nothing, for a reason."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__("x")
+        self.error = error
+
+    def embed(self, texts: Sequence[Sequence[int]], pooling: str | None = None) -> Any:
+        with request_failures():
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (SourceError("'x' was written to"), 500),
+        (NotFiniteError("the embedding is not finite"), 500),
+        (MemoryError(), 503),
+        (RequestError("this model names no pooling"), 400),
+    ],
+)
+def test_only_what_is_the_client_s_fault_is_told_as_that(
+    serve: Callable[..., TestClient], error: Exception, status: int
+) -> None:
+    response = serve(FailingModel(error)).post(PATH, json={"input": "a"})
+    assert response.status_code == status
+    assert str(error) in response.json()["error"]["message"]
