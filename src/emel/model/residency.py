@@ -1,10 +1,9 @@
 """What of a model's weights stays in memory and what is streamed, for a budget of bytes; pure arithmetic on a graph.
 
-Plain vectors and matrices that are read more than once always stay. The others are units of the window: neighbours of
-one segment that together are no larger than the largest matrix, as a slot is as large as the largest unit in it and
-what slots take is read again with each pass. The output matrix stays, or is cut by rows into units of its own; an
-embedding that does not stay as the output is read by rows. Of these ways the one that reads the least for each pass is
-taken. Experts are no units: they are read when they were chosen, and get the memory that everything else leaves.
+Plain vectors and matrices that are read more than once always stay. The others are units of the window
+(emel.model.matrix_roles). The output matrix stays, or is cut by rows into units of its own; an embedding that does not
+stay as the output is read by rows. Of these ways the one that reads the least for each pass is taken. Experts are no
+units: they are read when they were chosen, and get the memory that everything else leaves.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emel.graph.mixtures import cut_behind_routers, mixtures_of
-from emel.graph.ops import Embed
-from emel.graph.pieces import ROW_GROUP, output_linear, pieces_of
-from emel.kernel.sizes import aligned, packed_bytes
+from emel.graph.pieces import ROW_GROUP, pieces_of
+from emel.kernel.sizes import packed_bytes
 from emel.kernel.sparse_experts import ExpertGroup
 from emel.kernel.sparse_rows import cached_bytes
 from emel.lazy_dataclasses import dataclass
+from emel.model.matrix_roles import MOST_UNITS, MatrixRoles, memory_of, roles_of
 from emel.tensor.window_layout import Extent, Unit, WindowError, WindowLayout, lay_out, smallest_budget
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 MIN_CHUNK, MAX_CHUNK = 1 << 16, 2 << 20  # larger ones leave a lane idle at the end of a unit
 _CHUNK_SHARE = 64  # of the budget, for each of the two chunks that are read at a time
 _READER_BYTES = 1 << 19  # requests, alignment, bookkeeping
-_MOST_UNITS = 256  # about; each costs a dispatch and a native call (docs/decisions/0012-matrices-as-units.md)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ def least_budget(
 
 def all_bytes(extents: Mapping[str, Extent], vector_bytes: int) -> int:
     """Memory for all weights."""
-    return vector_bytes + sum(aligned(extent.packed_bytes) for extent in extents.values())
+    return vector_bytes + memory_of(extents, extents)
 
 
 def _choices(graph: Graph, extents: Mapping[str, Extent], max_rows: int, pinned: Collection[str]) -> _Choices:
@@ -118,7 +116,7 @@ def _choices(graph: Graph, extents: Mapping[str, Extent], max_rows: int, pinned:
     mixtures = mixtures_of(graph.operations)
     stay = [each for each in mixtures if any(weight.name in pinned for weight in each.weights)]
     kept = {*pinned, *(weight.name for mixture in stay for weight in mixture.weights)}
-    roles = _roles_of(graph, extents, kept)
+    roles = roles_of(graph, extents, kept)
     n_rows = (0, *_piece_rows(roles, extents)) if roles.units else ()
     return _Choices(
         [_way(roles, extents, piece_rows, max_rows) for piece_rows in n_rows],
@@ -179,16 +177,6 @@ def cut_extent(extent: Extent, n_rows: int) -> tuple[Extent, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Roles:
-    """Names of matrices by what reads them."""
-
-    units: tuple[tuple[str, ...], ...]  # in the order they are read in
-    embedding: str | None  # could be read by rows
-    output: str | None  # could be cut
-    shared: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class _Experts:
     """All mixtures, and the memory that one batch needs of it, and that all experts take."""
 
@@ -233,7 +221,7 @@ class _Choices:
         return (2 if self.experts.groups else 1) * (2 * chunk + _READER_BYTES)
 
 
-def _way(roles: _Roles, extents: Mapping[str, Extent], piece_rows: int, max_rows: int) -> _Way:
+def _way(roles: MatrixRoles, extents: Mapping[str, Extent], piece_rows: int, max_rows: int) -> _Way:
     kept, output = list(roles.shared), roles.output
     units: list[Unit] = [tuple(extents[name] for name in names) for names in roles.units]
     if output is not None and piece_rows:
@@ -243,60 +231,15 @@ def _way(roles: _Roles, extents: Mapping[str, Extent], piece_rows: int, max_rows
     by_rows = roles.embedding if roles.embedding not in kept else None
     rows = extents[by_rows] if by_rows is not None else None
     rows_bytes = cached_bytes(rows, max_rows) if rows is not None else 0
-    n_bytes = rows_bytes + sum(aligned(extents[name].packed_bytes) for name in kept)
+    n_bytes = rows_bytes + memory_of(kept, extents)
     return _Way(tuple(units), tuple(kept), rows, rows_bytes, piece_rows, n_bytes)
 
 
-def _piece_rows(roles: _Roles, extents: Mapping[str, Extent]) -> tuple[int, ...]:
+def _piece_rows(roles: MatrixRoles, extents: Mapping[str, Extent]) -> tuple[int, ...]:
     """Rows of pieces about as large as a unit; nothing when the output is no larger, or cannot be cut."""
     if roles.output is None:
         return ()
     extent = extents[roles.output]
-    largest = max(extent.packed_bytes // _MOST_UNITS, *(_n_bytes(names, extents) for names in roles.units))
+    largest = max(extent.packed_bytes // MOST_UNITS, *(memory_of(names, extents) for names in roles.units))
     n_rows = max(largest // packed_bytes(extent.type, ROW_GROUP, extent.cols), 1) * ROW_GROUP
     return (n_rows,) if n_rows < extent.rows else ()
-
-
-def _roles_of(graph: Graph, extents: Mapping[str, Extent], pinned: Collection[str]) -> _Roles:
-    output = output_linear(graph)
-    mixtures = mixtures_of(graph.operations)
-    experts = {weight.name for mixture in mixtures for weight in mixture.weights}.difference(pinned)
-    segments: dict[str, list[int]] = {}
-    embedded: list[str] = []
-    for operation in graph.operations:
-        names = [weight.name for weight in operation.weights() if weight.is_packed]
-        if isinstance(operation, Embed):
-            embedded += names
-        elif operation is not output:
-            for name in names:
-                if name not in experts:
-                    segments.setdefault(name, []).append(operation.segment)
-    output_name = output.parts[0].weight.name if output is not None else None
-    stay = {*pinned, *embedded, output_name}
-    shared = [name for name, where in segments.items() if len(where) > 1 or name in stay]
-    whole = (*embedded[:1], *(() if output_name is None else (output_name,)))
-    shared += [name for name in dict.fromkeys(whole) if name in pinned and name not in shared]
-    return _Roles(
-        units=_units_of({name: where[0] for name, where in segments.items() if name not in shared}, extents),
-        embedding=next((name for name in embedded if name not in shared), None),
-        output=output_name if output_name not in shared else None,
-        shared=(*shared, *embedded[1:]),
-    )
-
-
-def _units_of(segments: Mapping[str, int], extents: Mapping[str, Extent]) -> tuple[tuple[str, ...], ...]:
-    """Matrices, by their segments and in the order they are read in, as units."""
-    most = max((_n_bytes((name,), extents) for name in segments), default=0)
-    most = max(most, -(-_n_bytes(segments, extents) // _MOST_UNITS))
-    units: list[list[str]] = []
-    for name, segment in segments.items():
-        is_next = units and segments[units[-1][0]] == segment
-        if is_next and _n_bytes((*units[-1], name), extents) <= most:
-            units[-1].append(name)
-        else:
-            units.append([name])
-    return tuple(map(tuple, units))
-
-
-def _n_bytes(names: Iterable[str], extents: Mapping[str, Extent]) -> int:
-    return sum(aligned(extents[name].packed_bytes) for name in names)

@@ -1,0 +1,70 @@
+"""Every matrix has one role, and units are no larger than the largest matrix."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from emel.gguf import open_gguf
+from emel.graph.mixtures import cut_behind_routers, mixtures_of
+from emel.model.extents import extents_of
+from emel.model.loader import describe_file
+from emel.model.matrix_roles import memory_of, roles_of
+from model.every_model import EVERY_MODEL
+from model.tiny_models import write_tiny_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from emel.graph.ops import Graph
+    from emel.tensor.window_layout import Extent
+
+
+def graph_of(path: Path, name: str) -> tuple[Graph, dict[str, Extent]]:
+    write_tiny_model(path, EVERY_MODEL[name](), "Q8_0")
+    with open_gguf(path) as file:
+        description = describe_file(file)
+        graph = description.architecture.build(description.parameters, description.tensors)
+        return cut_behind_routers(graph), extents_of(description)
+
+
+@pytest.mark.parametrize("name", EVERY_MODEL)
+def test_every_matrix_has_one_role(name: str, tmp_path: Path) -> None:
+    graph, extents = graph_of(tmp_path / "model.gguf", name)
+    roles = roles_of(graph, extents, ())
+    streamed = [name for names in roles.units for name in names]
+    alone = [each for each in (roles.embedding, roles.output) if each is not None]
+    experts = [weight.name for mixture in mixtures_of(graph.operations) for weight in mixture.weights]
+    # An embedding that is the output as well is one matrix with both roles.
+    assert sorted([*streamed, *dict.fromkeys(alone), *roles.shared, *experts]) == sorted(extents)
+
+
+@pytest.mark.parametrize("name", EVERY_MODEL)
+def test_units_are_neighbours_no_larger_than_the_largest_matrix(name: str, tmp_path: Path) -> None:
+    graph, extents = graph_of(tmp_path / "model.gguf", name)
+    segments = {weight.name: each.segment for each in graph.operations for weight in each.weights()}
+    units = roles_of(graph, extents, ()).units
+    largest = max(memory_of([name], extents) for names in units for name in names)
+    assert all(memory_of(names, extents) <= largest for names in units)
+    assert all(len({segments[name] for name in names}) == 1 for names in units)
+    for names, following in pairwise(units):
+        if segments[names[0]] == segments[following[0]]:
+            assert memory_of([*names, following[0]], extents) > largest
+
+
+def test_units_are_larger_where_there_would_be_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, extents = graph_of(tmp_path / "model.gguf", "llama")
+    before = roles_of(graph, extents, ()).units
+    monkeypatch.setattr("emel.model.matrix_roles.MOST_UNITS", 1)
+    units = roles_of(graph, extents, ()).units
+    assert len(units) < len(before)
+    assert [name for names in units for name in names] == [name for names in before for name in names]
+
+
+def test_what_is_pinned_is_in_no_unit(tmp_path: Path) -> None:
+    graph, extents = graph_of(tmp_path / "model.gguf", "llama")
+    roles = roles_of(graph, extents, ["blk.1.ffn_up.weight"])
+    assert "blk.1.ffn_up.weight" in roles.shared
+    assert all("blk.1.ffn_up.weight" not in names for names in roles.units)
