@@ -146,6 +146,11 @@ def add_session(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=TYPE:VALUE",
         help="metadata in place of the file's; types: int, float, bool, str; more than one may be given",
     )
+    _add_chat_template(group)
+    add_adapters(parser)
+
+
+def _add_chat_template(group: argparse._ArgumentGroup) -> None:
     either = group.add_mutually_exclusive_group()
     either.add_argument(
         "--chat-template",
@@ -160,7 +165,6 @@ def add_session(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the same, Jinja from a file",
     )
-    add_adapters(parser)
 
 
 def _chat_template(text: str) -> str:
