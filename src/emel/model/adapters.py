@@ -110,14 +110,14 @@ def merge_into(reader: TensorReader, merge: Merge, target: memoryview) -> None:
     values = np.frombuffer(dequantize(info.type, reader.read(info.name), info.n_values), dtype=np.float32)
     *experts, rows, cols = info.shape
     per_expert = values.reshape(math.prod(experts), rows, cols)
-    step = max(1, _PIECE_VALUES // cols)
-    for expert, matrix in enumerate(per_expert):
-        for begin in range(0, rows, step):
-            piece = matrix[begin : begin + step]
-            for each in merge.added:
-                piece += np.float32(each.factor) * _product(each.b[expert, begin : begin + step], each.a[expert])
     kept = np.frombuffer(target, dtype=np.float32 if info.type is TensorType.F32 else np.float16)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # told of below
+        step = max(1, _PIECE_VALUES // cols)
+        for expert, matrix in enumerate(per_expert):
+            for begin in range(0, rows, step):
+                piece = matrix[begin : begin + step]
+                for each in merge.added:
+                    piece += np.float32(each.factor) * _product(each.b[expert, begin : begin + step], each.a[expert])
         kept[:] = values
     if not np.isfinite(kept).all():
         raise ModelError(f"tensor {info.name!r} with its adapters has values that are not finite: try a smaller scale")

@@ -290,6 +290,12 @@ def test_a_scale_that_is_not_finite_is_refused(llama: Path) -> None:
         emel.load(llama, lora=[("x.gguf", float("nan"))])
 
 
+def test_a_scale_beyond_float32_is_refused_without_a_warning(llama: Path, tmp_path: Path) -> None:
+    adapter = write_adapter(tmp_path / "lora.gguf", {QUERY: pair_for((256, 128))})
+    with pytest.raises(ModelLoadError, match="not finite: try a smaller scale"):
+        emel.load(llama, lora=[(adapter, 1e300)])
+
+
 def test_adapters_that_are_not_there_are_named(llama: Path, tmp_path: Path) -> None:
     with pytest.raises(emel.ModelReadError, match=r"nowhere\.gguf"):
         emel.load(llama, lora=[tmp_path / "nowhere.gguf"])
