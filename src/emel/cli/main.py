@@ -23,6 +23,7 @@ from emel.errors import EmelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
 
 EXIT_FAILED, EXIT_USAGE, EXIT_BROKEN_PIPE = 1, 2, 141
 
@@ -63,6 +64,10 @@ class Parser(argparse.ArgumentParser):
         """Reports a usage error and ends with exit code 2."""
         terminal.say_error(message, f"see {self.prog} --help")
         raise SystemExit(EXIT_USAGE)
+
+    def _get_option_tuples(self, option_string: str) -> Any:
+        """argparse takes -n for -np where there is no -n, whatever `allow_abbrev` says."""
+        return [each for each in super()._get_option_tuples(option_string) if option_string.startswith(each[1])]
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):

@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "models", nargs="*", metavar="[NAME=]MODEL", help="models to serve, the first for requests that name none"
     )
+    parser.add_argument("-m", "--model", action="append", default=[], metavar="[NAME=]MODEL", help="one of them")
     parser.add_argument("-a", "--alias", metavar="NAME[,NAME]", help="further names of the first model")
     parser.add_argument("--offline", action="store_true", help="never use the network to fetch models")
     add_session(parser)
@@ -175,7 +176,7 @@ def _load(path: Path, options: LoadOptions, memory: Grant | None = None) -> Mode
 def _paths(arguments: argparse.Namespace) -> dict[str, Path]:
     """Name -> file. Every model is found, and fetched if need be, before anything is served."""
     paths: dict[str, Path] = {}
-    for word in arguments.models or [None]:
+    for word in [*arguments.models, *arguments.model] or [None]:
         name, model = _split(word)
         path = locate(model, offline=arguments.offline)
         name = name or path.stem

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emel.cli.main import build_parser
+from emel.cli.main import build_parser, main
 from emel.cli.serve import _models
 from emel.cli.terminal import UsageError
 from emel.server.errors import ApiError
@@ -41,3 +41,17 @@ def test_an_alias_that_is_the_name_of_a_model_is_refused(tmp_path: Path) -> None
 def test_what_is_always_so_may_be_asked_for(tmp_path: Path) -> None:
     models = models_of(tmp_path, "--metrics", "--slots", "--props", "--jinja", "-cb", "--embeddings", "-np", "2")
     assert models.first.name == "one"
+
+
+def test_models_may_be_given_by_flags(tmp_path: Path) -> None:
+    (tmp_path / "three.gguf").touch()
+    models = models_of(tmp_path, "-m", str(tmp_path / "three.gguf"))
+    assert [each.name for each in models] == ["one", "two", "three"]
+    alone = _models(build_parser("serve").parse_args(["serve", "-m", str(tmp_path / "two.gguf")]))
+    assert [each.name for each in alone] == ["two"]
+
+
+@pytest.mark.parametrize("words", [["-n", "2"], ["-n2"], ["-n=2"]])
+def test_a_short_option_is_not_taken_for_a_longer_one(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", *words]) == 2
+    assert f"unrecognized arguments: {words[0]}" in capsys.readouterr().err
