@@ -51,5 +51,12 @@ def constraint_maker(wanted: Wanted, tokenizer: Tokenizer, n_vocab: int) -> Call
     except (ModelClosedError, RequestError):
         raise
     except ValueError as error:
-        raise RequestError(f"{wanted.field} cannot be used: {' '.join(str(error).split()):.500}") from None
+        raise RequestError(f"{wanted.field} cannot be used: {_reason(error)}") from None
     return lambda: GrammarConstraint(first.deep_copy(), n_vocab)
+
+
+def _reason(error: ValueError) -> str:
+    text = " ".join(str(error).split())
+    if "coerce_one_of" in text:  # advice for those who call llguidance
+        return "one value may obey several alternatives of its oneOf, which cannot be excluded: use anyOf"
+    return f"{text:.500}"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from emel.engine.endless_schemas import is_endless
 from emel.errors import RequestError
+from emel.text.errors import shown
 
 MAX_CHARACTERS = 512 << 10
 # White space between the parts of a JSON value: a small model would write nothing else for ever.
@@ -39,7 +40,9 @@ def grammar_of(wanted: Wanted) -> str:
     if wanted.kind == "choice":
         choices = [wanted.value] if isinstance(wanted.value, str) else wanted.value
         if not isinstance(choices, list | tuple) or not choices or not all(isinstance(c, str) and c for c in choices):
-            raise RequestError(f"{wanted.field} must be a list of texts with at least one character each")
+            raise RequestError(
+                f"{wanted.field} must be a list of texts with at least one character each: it is {shown(wanted.value)}"
+            )
         return _of_regex(_short("|".join(f"({re.escape(each)})" for each in choices), wanted))
     return _of_gbnf(wanted)
 
@@ -73,7 +76,8 @@ def _schema(wanted: Wanted) -> str:
     if isinstance(value, bool):
         value = {} if value else {"not": {}}
     if not isinstance(value, dict):
-        raise RequestError(f"{wanted.field} must be a JSON schema, an object")
+        hint = "give what its model_json_schema() returns" if hasattr(value, "model_json_schema") else None
+        raise RequestError(f"{wanted.field} must be a JSON schema, an object: it is {shown(value)}", hint=hint)
     if is_endless(value):
         raise RequestError(
             f"{wanted.field} cannot be used: nothing obeys it, as each value must hold another without end"
@@ -95,7 +99,7 @@ def _of_gbnf(wanted: Wanted) -> str:
 
 def _text(wanted: Wanted) -> str:
     if not isinstance(wanted.value, str) or not wanted.value:
-        raise RequestError(f"{wanted.field} must be a text")
+        raise RequestError(f"{wanted.field} must be a text with at least one character: it is {shown(wanted.value)}")
     return _short(wanted.value, wanted)
 
 

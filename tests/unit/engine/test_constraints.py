@@ -121,9 +121,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "two": ({"regex": "a", "choice": ["a"]}, "regex and choice exclude each other"),
     "one of its own": ({"regex": "a", "new_constraint": object}, "regex and new_constraint exclude each other"),
     "regex": ({"regex": "("}, "regex cannot be used"),
-    "no text": ({"regex": 3}, "regex must be a text"),
+    "no text": ({"regex": 3}, "regex must be a text with at least one character: it is 3"),
+    "no character": ({"grammar": ""}, "grammar must be a text with at least one character: it is ''"),
     "grammar": ({"grammar": "root ::= ("}, "grammar is no GBNF grammar"),
-    "empty choice": ({"choice": [""]}, "choice must be a list of texts"),
+    "empty choice": ({"choice": [""]}, r"choice must be a list of texts with .*: it is \[''\]"),
     "no choice": ({"choice": []}, "choice must be a list of texts"),
     "schema": ({"json_schema": {"type": "x"}}, "json_schema cannot be used"),
     "json": ({"json_schema": "{"}, "json_schema is no JSON"),
@@ -131,8 +132,22 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "half a pair in a choice": ({"choice": ["yes", "n\udcff"]}, r"choice has '\\udcff', half of a surrogate pair"),
     "half a pair in a regex": ({"regex": "\ud800"}, r"regex has '\\ud800', half of a surrogate pair"),
     "half a pair in a grammar": ({"grammar": 'root ::= "\ud800"'}, "grammar has .* half of a surrogate pair"),
-    "list": ({"json_schema": [1]}, "json_schema must be a JSON schema, an object"),
+    "list": ({"json_schema": [1]}, r"json_schema must be a JSON schema, an object: it is \[1\]"),
+    "alternatives that overlap": (
+        {"json_schema": {"oneOf": [{"type": "integer"}, {"type": "number"}]}},
+        "json_schema cannot be used: one value may obey several alternatives of its oneOf, .*: use anyOf$",
+    ),
 }
+
+
+def test_class_that_has_a_schema_is_refused_with_how_to_get_it(model: emel.Model) -> None:
+    class Person:
+        def model_json_schema(self) -> dict[str, Any]:
+            return {}
+
+    with pytest.raises(RequestError, match="json_schema must be a JSON schema") as caught:
+        model.generate("to be", json_schema=Person)
+    assert caught.value.hint == "give what its model_json_schema() returns"
 
 
 @pytest.mark.parametrize("name", REFUSED)
