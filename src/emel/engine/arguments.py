@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _MOST_BITS = 64
 _KEYWORDS = ("cache_prompt", "priority", "new_constraint", "shown_controls", "digests", "speculate")
+_KEYWORDS_OF_USERS = ("cache_prompt", "priority", "speculate")
 CONSTRAINTS = ("json_schema", "grammar", "regex", "choice")
 MAX_STOP_CHARACTERS = 1 << 17
 """In all stop strings of a request: what finds them takes about a microsecond to make for each."""
@@ -183,8 +184,7 @@ def checked_sampling(
     """Sampling parameters and stop strings out of a call's keywords; texts in them are tokens of the tokenizer."""
     unknown = sorted(given.keys() - SAMPLING_FIELDS - {"stop"})
     if unknown:
-        allowed = ", ".join(sorted(SAMPLING_FIELDS | {"stop"}))
-        raise RequestError(f"unknown sampling parameter {unknown[0]!r}: known are {allowed}")
+        raise _unknown_keyword(unknown[0])
     values = {name: value for name, value in given.items() if name != "stop"}
     try:
         if tokenizer is not None and "logit_bias" in values:
@@ -198,6 +198,15 @@ def checked_sampling(
         if given.get(name) is not None:
             checked_whole(given[name], name)
     return params, _checked_stops(given.get("stop"))
+
+
+def _unknown_keyword(name: str) -> RequestError:
+    import difflib
+
+    known = sorted(SAMPLING_FIELDS | {"stop", *CONSTRAINTS, *_KEYWORDS_OF_USERS})
+    close = difflib.get_close_matches(name, known, n=1)
+    guess = f" (did you mean {close[0]}?)" if close else ""
+    return RequestError(f"unknown sampling parameter {name!r}{guess}: known are {', '.join(known)}")
 
 
 def _checked_stops(stop: object) -> tuple[str, ...]:

@@ -109,7 +109,9 @@ def test_wrong_prompt_is_refused_in_one_line(model: emel.Model, method: str, arg
 @pytest.mark.parametrize(
     ("keywords", "error"),
     [
-        ({"temp": 1}, "unknown sampling parameter 'temp': known are "),
+        ({"temp": 1}, "unknown sampling parameter 'temp': known are cache_prompt, choice, "),
+        ({"max_token": 1}, "unknown sampling parameter 'max_token' (did you mean max_tokens?): known are "),
+        ({"json_shema": {}}, "unknown sampling parameter 'json_shema' (did you mean json_schema?): known are "),
         ({"temperature": -1}, "temperature is -1: allowed are numbers from 0.0 to 100.0 (0 is greedy)"),
         ({"temperature": "1"}, "temperature is '1'"),
         ({"temperature": True}, "temperature is True"),
