@@ -69,8 +69,7 @@ EMEL_INLINE void score_keys(const AttentionArgs& a, const TileSight& s, const Ti
 }
 
 // All maxima first: what a maximum waits for is then over before its row's exponentials begin.
-EMEL_INLINE void softmax_rows(const AttentionArgs& a, const TileSight& s, const Tile& tile, Range tokens,
-                              size_t chunk) {
+EMEL_APART void softmax_rows(const AttentionArgs& a, const TileSight& s, const Tile& tile, Range tokens, size_t chunk) {
   for (size_t token = tokens.begin; token < tokens.end; ++token) {
     const Range keys = s.keys_within(token, chunk);
     for (size_t row = token * a.n_heads; row < (token + 1) * a.n_heads; ++row) {
@@ -88,7 +87,7 @@ EMEL_INLINE void softmax_rows(const AttentionArgs& a, const TileSight& s, const 
 // Max, sum and values of the chunk that begins at this key for the rows of the tile that see any key of it, which it
 // returns.
 template <class Block>
-EMEL_INLINE Range attend_chunk(const AttentionArgs& a, const TileSight& s, const Tile& tile, size_t chunk) {
+EMEL_APART Range attend_chunk(const AttentionArgs& a, const TileSight& s, const Tile& tile, size_t chunk) {
   Range tokens;
   const Range keys = keys_of_chunk(s, chunk, &tokens);
   if (keys.begin >= keys.end) return {0, 0};
@@ -104,7 +103,7 @@ EMEL_INLINE Range attend_chunk(const AttentionArgs& a, const TileSight& s, const
 
 // The same for the heads of one token, at most kScoreRows.
 template <class Block>
-EMEL_INLINE Range attend_chunk_of_token(const AttentionArgs& a, const TileSight& s, const Tile& tile, size_t chunk) {
+EMEL_APART Range attend_chunk_of_token(const AttentionArgs& a, const TileSight& s, const Tile& tile, size_t chunk) {
   Range token;
   const Range keys = keys_of_chunk(s, chunk, &token);
   if (keys.begin >= keys.end) return {0, 0};

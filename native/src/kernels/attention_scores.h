@@ -49,8 +49,8 @@ constexpr int blocks_at_once(int n_rows) {
 
 // All rows of one token, R or fewer.
 template <int R, class Number>
-EMEL_INLINE void score_token_rows(const Tile& tile, size_t n_rows, const FloatBlock<Number>* blocks, size_t n_blocks,
-                                  size_t head_dim, float scale, float* scores) {
+EMEL_APART void score_token_rows(const Tile& tile, size_t n_rows, const FloatBlock<Number>* blocks, size_t n_blocks,
+                                 size_t head_dim, float scale, float* scores) {
   using Block = FloatBlock<Number>;
   if constexpr (R > 1) {
     if (n_rows < R) return score_token_rows<R - 1>(tile, n_rows, blocks, n_blocks, head_dim, scale, scores);
@@ -60,8 +60,10 @@ EMEL_INLINE void score_token_rows(const Tile& tile, size_t n_rows, const FloatBl
   for (; b + B <= n_blocks; b += B) {
     score_rows<Block, R, B, true>(tile.queries, tile.padded, blocks + b, head_dim, scale, scores + b * EMEL_KV_BLOCK);
   }
-  for (; b < n_blocks; ++b) {
-    score_rows<Block, R, 1, true>(tile.queries, tile.padded, blocks + b, head_dim, scale, scores + b * EMEL_KV_BLOCK);
+  if constexpr (B > 1) {
+    for (; b < n_blocks; ++b) {
+      score_rows<Block, R, 1, true>(tile.queries, tile.padded, blocks + b, head_dim, scale, scores + b * EMEL_KV_BLOCK);
+    }
   }
 }
 

@@ -1,6 +1,9 @@
 // A tile of attention: the rows (token, head) that share one kv head, what they see, and the scratch they work in.
 #pragma once
 
+// A function of its own: what is inlined throughout becomes one function of so many loops that compiling it takes minutes.
+#define EMEL_APART static __attribute__((noinline))
+
 namespace emel {
 namespace {
 

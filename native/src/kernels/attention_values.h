@@ -54,13 +54,15 @@ EMEL_INLINE void add_wide_rows(const Tile& tile, const float* values, size_t row
   for (; d + 16 * kValueVectors <= tile.padded; d += 16 * kValueVectors) {
     add_wide<R, kValueVectors>(weights, values + d, tile.padded, n_keys, out + d);
   }
-  for (; d < tile.padded; d += 16) add_wide<R, 1>(weights, values + d, tile.padded, n_keys, out + d);
+  if constexpr (kValueVectors > 1) {
+    for (; d < tile.padded; d += 16) add_wide<R, 1>(weights, values + d, tile.padded, n_keys, out + d);
+  }
 }
 
 // Rows [row, end), R or fewer at a time.
 template <int R>
-EMEL_INLINE void add_wide_tile(const Tile& tile, const float* values, size_t row, size_t end, size_t column,
-                               size_t n_keys) {
+EMEL_APART void add_wide_tile(const Tile& tile, const float* values, size_t row, size_t end, size_t column,
+                              size_t n_keys) {
   for (; row + R <= end; row += R) add_wide_rows<R>(tile, values, row, column, n_keys);
   if constexpr (R > 1) {
     if (row < end) add_wide_tile<R - 1>(tile, values, row, end, column, n_keys);
@@ -115,8 +117,8 @@ EMEL_INLINE void add_keys(const float* weights, const Block* blocks, size_t d, s
 
 // All rows of one token, kValueRows or fewer at a time.
 template <class Block, int R>
-EMEL_INLINE void add_token(const AttentionArgs& a, const Tile& tile, const Block* blocks, size_t row,
-                           const float* weights, size_t begin, size_t end) {
+EMEL_APART void add_token(const AttentionArgs& a, const Tile& tile, const Block* blocks, size_t row,
+                          const float* weights, size_t begin, size_t end) {
   const size_t n_rows = a.n_heads;
   for (; row + R <= n_rows; row += R) {
     const float* from = weights + row * kChunk;
@@ -125,7 +127,9 @@ EMEL_INLINE void add_token(const AttentionArgs& a, const Tile& tile, const Block
     for (; d + 16 * kValueVectors <= tile.padded; d += 16 * kValueVectors) {
       add_keys<Block, R, kValueVectors>(from, blocks, d, begin, end, out + d, tile.padded, a);
     }
-    for (; d < tile.padded; d += 16) add_keys<Block, R, 1>(from, blocks, d, begin, end, out + d, tile.padded, a);
+    if constexpr (kValueVectors > 1) {
+      for (; d < tile.padded; d += 16) add_keys<Block, R, 1>(from, blocks, d, begin, end, out + d, tile.padded, a);
+    }
   }
   if constexpr (R > 1) {
     if (row < n_rows) add_token<Block, R - 1>(a, tile, blocks, row, weights, begin, end);

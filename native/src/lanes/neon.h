@@ -26,10 +26,18 @@ constexpr int kScoreBlocks = 1;
 constexpr int kValueRows = 6;  // query rows and vectors of a head per tile of attention values
 constexpr int kValueVectors = 1;
 
-// The four quarters of a result, each an expression of q.
-#define EMEL_QUARTERS(type, expression)                              \
-  type r;                                                            \
-  _Pragma("unroll") for (int q = 0; q < 4; ++q) r.v[q] = expression; \
+// The four quarters of a result, each an expression of q. Not a loop: thousands of them would make compiling take minutes.
+#define EMEL_QUARTER(number, expression) \
+  {                                      \
+    constexpr int q = number;            \
+    r.v[q] = expression;                 \
+  }
+#define EMEL_QUARTERS(type, expression) \
+  type r;                               \
+  EMEL_QUARTER(0, expression)           \
+  EMEL_QUARTER(1, expression)           \
+  EMEL_QUARTER(2, expression)           \
+  EMEL_QUARTER(3, expression)           \
   return r
 
 EMEL_INLINE F32 f_load(const float* p) { EMEL_QUARTERS(F32, vld1q_f32(p + 4 * q)); }
@@ -160,6 +168,7 @@ EMEL_INLINE U8 u_lookup(const uint8_t* table, U8 nibbles) {
 }
 
 #undef EMEL_QUARTERS
+#undef EMEL_QUARTER
 
 // 255 * high + low.
 EMEL_INLINE int32x4_t join_planes(int32x4_t high, int32x4_t low) {
