@@ -53,9 +53,10 @@ enum {
   EMEL_ISA_AVX2 = 1, /* AVX2 + FMA + F16C */
   EMEL_ISA_AVX_VNNI = 2, /* AVX2 + FMA + F16C + AVX-VNNI */
   EMEL_ISA_AVX512_VNNI = 3, /* AVX-512 F/BW/DQ/VL + VNNI */
-  EMEL_ISA_NEON_DOT = 4, /* NEON + DotProd */
-  EMEL_ISA_NEON_I8MM = 5, /* NEON + DotProd + I8MM */
-  EMEL_ISA_COUNT = 6
+  EMEL_ISA_AVX512_AMX = 4, /* the same + AMX-TILE and AMX-INT8, which the system must have granted the process */
+  EMEL_ISA_NEON_DOT = 5, /* NEON + DotProd */
+  EMEL_ISA_NEON_I8MM = 6, /* NEON + DotProd + I8MM */
+  EMEL_ISA_COUNT = 7
 };
 
 /* Bit i is set when route i is built in and this CPU and operating system can run it. */

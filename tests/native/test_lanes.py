@@ -18,7 +18,9 @@ def lanes_text(build: Path, route: str) -> str:
 
 def test_lanes_give_the_text_of_the_specification(native_build: Path, routes: dict[str, int]) -> None:
     specification = lanes_text(native_build, "scalar")
-    runnable = [*routes, "avx_vnni_evex"] if "avx512_vnni" in routes else list(routes)
+    runnable = [route for route in routes if route != "avx512_amx"]  # it has the lanes of avx512_vnni
+    if "avx512_vnni" in routes:
+        runnable.append("avx_vnni_evex")
     for route in runnable:
         assert lanes_text(native_build, route) == specification, route
 

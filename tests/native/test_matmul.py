@@ -125,6 +125,22 @@ def test_int8_matmul_is_near_float64_on_every_route(
                 assert np.array_equal(got, specification[:n_tokens]), (cols, n_tokens, isa)
 
 
+@pytest.mark.parametrize("activations", Activations)
+@pytest.mark.parametrize("type_", BLOCK_TYPES)
+def test_matmul_by_tiles_is_that_by_vectors(
+    type_: TensorType, activations: Activations, routes: dict[str, int], lanes: dict[int, LanePool]
+) -> None:
+    if "avx512_amx" not in routes:
+        pytest.skip("this CPU has no tiles, or the system grants none")
+    n_tokens = 16 * 3 + 1
+    for cols in columns_of(type_)[-2:]:
+        product = random_product(type_, 37, cols, activations)
+        product.max_tokens = n_tokens
+        x = np.random.default_rng(cols).standard_normal((n_tokens, cols)).astype(np.float32)
+        by_vectors = product.run(x, routes["avx512_vnni"], lanes[1])
+        assert np.array_equal(product.run(x, routes["avx512_amx"], lanes[3]), by_vectors), cols
+
+
 @pytest.mark.parametrize("type_", EXACT_TYPES)
 def test_matmul_is_exact_where_nothing_rounds(
     type_: TensorType, routes: dict[str, int], lanes: dict[int, LanePool]

@@ -23,6 +23,8 @@ MEMORY_FUNCTIONS = {"memcpy", "memmove", "memset", "memcmp"}
 SCALAR_FMA = {"fmaf"}  # the specification's fused multiply-add where the CPU's baseline has none; exact by IEEE 754
 SYSTEM_LIBRARIES = re.compile(r"(libc|libm|libpthread|libgcc_s|ld-linux[\w-]*)\.so\.\d+|ld-musl.*|libc\.so")
 
+N_TABLES = {"avx512_vnni": 2}  # avx512_amx is made in its unit
+
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="the objects of this system are no ELF files")
 
 
@@ -46,10 +48,12 @@ def test_an_isa_unit_defines_its_kernel_table_alone(native_build: Path) -> None:
     tables = set()
     for name, unit in isa_objects(native_build).items():
         defined = [symbol for symbol in outside(unit.symbols()) if symbol.is_defined]
-        assert [symbol.binding for symbol in defined] == [GLOBAL], f"{name}: {defined}"
-        assert KERNEL_TABLE.fullmatch(defined[0].name), f"{name}: {defined}"
-        tables.add(defined[0].name)
-    assert len(tables) == len(isa_objects(native_build))
+        assert {symbol.binding for symbol in defined} == {GLOBAL}, f"{name}: {defined}"
+        assert len(defined) == N_TABLES.get(name, 1), f"{name}: {defined}"
+        for symbol in defined:
+            assert KERNEL_TABLE.fullmatch(symbol.name), f"{name}: {symbol}"
+            assert symbol.name not in tables, symbol.name
+            tables.add(symbol.name)
 
 
 def test_an_isa_unit_calls_nothing_that_computes(native_build: Path) -> None:
@@ -60,7 +64,7 @@ def test_an_isa_unit_calls_nothing_that_computes(native_build: Path) -> None:
 
 
 def test_every_route_of_this_machine_has_a_unit_that_is_looked_at(native_build: Path, routes: dict[str, int]) -> None:
-    assert set(routes) <= set(isa_objects(native_build))
+    assert set(routes) - {"avx512_amx"} <= set(isa_objects(native_build))
 
 
 @pytest.fixture(scope="module")

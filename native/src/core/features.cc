@@ -1,6 +1,10 @@
 // Which routes this CPU and operating system can run (emel_isa_mask).
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #elif defined(__aarch64__) && defined(__APPLE__)
@@ -47,6 +51,24 @@ bool has_avx512_vnni() {
   const Registers r = cpuid(7);
   return all(r.ebx, bit(16) | bit(17) | bit(30) | bit(31)) && all(r.ecx, bit(11));  // F, DQ, BW, VL; VNNI
 }
+
+// Linux gives a process the state of tiles when it asks (Documentation/arch/x86/xstate.rst); for all its threads, and for
+// good. It refuses where a thread has a signal stack too small for that state.
+bool is_granted_tiles() {
+#if defined(__linux__)
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+bool has_avx512_amx() {
+  constexpr uint64_t kTileState = 3u << 17;
+  if (!has_avx512_vnni() || (saved_state() & kTileState) != kTileState) return false;
+  return all(cpuid(7).edx, bit(24) | bit(25)) && is_granted_tiles();  // TILE, INT8
+}
 #elif defined(__aarch64__) && defined(__linux__)
 // Bits of Linux's arch/arm64/include/uapi/asm/hwcap.h, which older system headers lack.
 constexpr unsigned long kHwcapAsimdDp = 1ul << 20;
@@ -68,7 +90,8 @@ bool has_neon_dot() { return false; }
 bool has_neon_i8mm() { return false; }
 #endif
 
-constexpr const char* kNames[EMEL_ISA_COUNT] = {"scalar", "avx2", "avx_vnni", "avx512_vnni", "neon_dot", "neon_i8mm"};
+constexpr const char* kNames[EMEL_ISA_COUNT] = {"scalar",     "avx2",     "avx_vnni", "avx512_vnni",
+                                                "avx512_amx", "neon_dot", "neon_i8mm"};
 
 }  // namespace
 
@@ -78,6 +101,7 @@ uint32_t emel_isa_mask(void) {
   if (has_avx2()) mask |= 1u << EMEL_ISA_AVX2;
   if (has_avx_vnni()) mask |= 1u << EMEL_ISA_AVX_VNNI;
   if (has_avx512_vnni()) mask |= 1u << EMEL_ISA_AVX512_VNNI;
+  if (has_avx512_amx()) mask |= 1u << EMEL_ISA_AVX512_AMX;
 #elif defined(__aarch64__)
   if (has_neon_dot()) mask |= 1u << EMEL_ISA_NEON_DOT;
   if (has_neon_i8mm()) mask |= 1u << EMEL_ISA_NEON_I8MM;

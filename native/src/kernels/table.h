@@ -239,6 +239,7 @@ extern const Kernels kKernelsScalar;
 extern const Kernels kKernelsAvx2;
 extern const Kernels kKernelsAvxVnni;
 extern const Kernels kKernelsAvx512Vnni;
+extern const Kernels kKernelsAvx512Amx;
 extern const Kernels kKernelsNeonDot;
 extern const Kernels kKernelsNeonI8mm;
 

@@ -51,6 +51,7 @@ EMEL_INLINE I32 i_round(F32 a) { return _mm512_cvtps_epi32(a); }
 EMEL_INLINE I32 i_bits(F32 a) { return _mm512_castps_si512(a); }
 EMEL_INLINE F32 f_bits(I32 a) { return _mm512_castsi512_ps(a); }
 EMEL_INLINE I32 i_set1(int32_t x) { return _mm512_set1_epi32(x); }
+EMEL_INLINE I32 i_load(const int32_t* p) { return _mm512_loadu_si512(p); }
 EMEL_INLINE I32 i_zero() { return _mm512_setzero_si512(); }
 EMEL_INLINE I32 i_add(I32 a, I32 b) { return _mm512_add_epi32(a, b); }
 EMEL_INLINE I32 i_sub(I32 a, I32 b) { return _mm512_sub_epi32(a, b); }
@@ -103,6 +104,8 @@ using U8 = __m512i;
 
 EMEL_INLINE U8 u_load(const uint8_t* p) { return _mm512_loadu_si512(p); }
 EMEL_INLINE U8 u_mask(U8 a, uint8_t mask) { return _mm512_and_si512(a, _mm512_set1_epi8(static_cast<char>(mask))); }
+EMEL_INLINE void u_store(uint8_t* p, U8 a) { _mm512_storeu_si512(p, a); }
+EMEL_INLINE U8 u_subtract(U8 a, uint8_t b) { return _mm512_sub_epi8(a, _mm512_set1_epi8(static_cast<char>(b))); }
 EMEL_INLINE U8 u_or(U8 a, U8 b) { return _mm512_or_si512(a, b); }
 template <int kBits>
 EMEL_INLINE U8 u_shift_right(U8 a, uint8_t mask) {

@@ -44,6 +44,8 @@ const Kernels* kernels_of(int32_t isa) {
       return &kKernelsAvxVnni;
     case EMEL_ISA_AVX512_VNNI:
       return &kKernelsAvx512Vnni;
+    case EMEL_ISA_AVX512_AMX:
+      return &kKernelsAvx512Amx;
 #elif defined(__aarch64__)
     case EMEL_ISA_NEON_DOT:
       return &kKernelsNeonDot;

@@ -34,8 +34,9 @@ class Isa(IntEnum):
     AVX2 = 1
     AVX_VNNI = 2
     AVX512_VNNI = 3
-    NEON_DOT = 4
-    NEON_I8MM = 5
+    AVX512_AMX = 4
+    NEON_DOT = 5
+    NEON_I8MM = 6
 
 
 class Step(IntEnum):

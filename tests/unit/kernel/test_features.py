@@ -49,5 +49,5 @@ def test_route_this_machine_cannot_run_is_refused() -> None:
 
 
 def test_route_name_refuses_unknown_ids() -> None:
-    with pytest.raises(ValueError, match="route 99 is unknown: 0 to 5 exist"):
+    with pytest.raises(ValueError, match="route 99 is unknown: 0 to 6 exist"):
         route_name(99)
