@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emel.kernel.control_groups import group_folders, read_text
+from emel.kernel.pool import MAX_LANES
 from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
@@ -30,11 +31,11 @@ def choose_threads(
 ) -> ThreadChoice:
     """The lanes to use. `root` and `allowed` (CPUs of the affinity mask) stand in for the machine in tests.
 
-    ValueError for a request below 1.
+    ValueError for a request that no pool of lanes can be made of.
     """
     if requested is not None:
-        if requested < 1:
-            raise ValueError(f"{requested} threads were asked for: at least 1 is needed")
+        if not 1 <= requested <= MAX_LANES:
+            raise ValueError(f"{requested} threads were asked for: 1 to {MAX_LANES} are allowed")
         return ThreadChoice(requested, "as asked for")
     if allowed is None:
         has_mask = hasattr(os, "sched_getaffinity")

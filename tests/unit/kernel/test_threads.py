@@ -110,8 +110,9 @@ def test_threads_below_the_quota_do_not_mention_it(tmp_path: Path) -> None:
 
 def test_threads_asked_for_are_used() -> None:
     assert choose_threads(7).n_threads == 7
-    with pytest.raises(ValueError, match="0 threads were asked for: at least 1 is needed"):
-        choose_threads(0)
+    for n_threads in (0, 257):
+        with pytest.raises(ValueError, match=f"{n_threads} threads were asked for: 1 to 256 are allowed"):
+            choose_threads(n_threads)
 
 
 def test_threads_of_this_machine_are_at_least_one() -> None:
