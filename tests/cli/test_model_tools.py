@@ -45,6 +45,8 @@ def test_perplexity_of_a_short_text_is_refused(folder: Path) -> None:
     ("words", "seen"),
     [
         (("perplexity",), "no text: give a file, or - for standard input"),
+        (("perplexity", "smollm2"), "no text: 'smollm2' is a model; give a file behind it, or - for standard input"),
+        (("perplexity", "a.gguf"), "no text: 'a.gguf' is a model; give a file behind it, or - for standard input"),
         (("perplexity", "a", "b", "c"), "unexpected argument 'b': one model and one file are allowed"),
         (("accuracy", "a", "b"), "one of the arguments --base --base-logits --save-logits is required"),
         (("accuracy", "a", "b", "--base-logits", "c"), "unexpected argument 'b': the text's tokens are in SAVED"),

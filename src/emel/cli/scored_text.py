@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import add_model, add_session, chosen_model, whole_number
@@ -29,6 +30,8 @@ def split_model_and_file(arguments: argparse.Namespace) -> tuple[str | None, str
     model, file, words = chosen_model(arguments), arguments.file, list(arguments.words)
     if words and file is None:
         file = words.pop()
+        if not words and model is None and _is_model_alone(file):
+            raise UsageError(f"no text: {file!r} is a model; give a file behind it, or - for standard input")
     if words and model is None:
         model = words.pop(0)
     if words:
@@ -36,6 +39,12 @@ def split_model_and_file(arguments: argparse.Namespace) -> tuple[str | None, str
     if file is None:
         raise UsageError("no text: give a file, or - for standard input")
     return model, file
+
+
+def _is_model_alone(word: str) -> bool:
+    from emel.engine.models import is_model_reference
+
+    return is_model_reference(word) and (word.endswith(".gguf") or not os.path.lexists(word))
 
 
 def open_scored(model: str | None, arguments: argparse.Namespace) -> Model:
