@@ -117,6 +117,7 @@ def test_no_command_shows_the_help_on_stderr(tmp_path: Path) -> None:
         (["run", "-m", "a", "-hf", "b/c", "x"], "argument -hf/--hf-repo: not allowed with argument -m/--model"),
         (["run", "-m", "a", "b", "c"], "'c': the model is given by a flag"),
         (["run", "-p", "a", "b", "c"], "'c': the prompt is given by a flag"),
+        (["run", "-f", "a.txt", "b c"], "'b c': the prompt is given by a flag"),
         (["run", "smollm2", "b", "c"], "'c': one model and one prompt are wanted (quote a prompt of several words)"),
         (["run", "-m", "a", "-p", "b", "c"], "'c': the model is given by a flag and the prompt is given by a flag"),
         (["run", "-p", ""], "no prompt: the one given is empty"),

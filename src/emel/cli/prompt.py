@@ -25,6 +25,8 @@ def split_words(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
     has_prompt_flag = arguments.prompt is not None or arguments.file is not None
     flagged = [name for name, is_given in (("model", model is not None), ("prompt", has_prompt_flag)) if is_given]
     n_taken = 2 - len(flagged)
+    if has_prompt_flag and len(words) == n_taken == 1 and _is_text(words[0]):
+        n_taken = 0
     if len(words) > n_taken:
         reason = (
             " and ".join(f"the {name} is given by a flag" for name in flagged) or "one model and one prompt are wanted"
@@ -79,6 +81,12 @@ def _replace_invalid(data: bytes, source: str) -> str:
     return data.decode("utf-8", "replace")
 
 
+def _is_text(word: str) -> bool:
+    from emel.engine.models import is_model_reference
+
+    return any(character.isspace() for character in word) and not is_model_reference(word)
+
+
 def _is_model(word: str) -> bool:
     """Whether a word alone is the model; raises ModelNotFoundError for one that is more likely a mistyped model."""
     from emel.engine.models import is_model_reference, resolve_model
@@ -86,7 +94,7 @@ def _is_model(word: str) -> bool:
 
     if is_model_reference(word):
         return True
-    if any(character.isspace() for character in word):
+    if _is_text(word):
         return False
     try:
         resolve_model(word)
