@@ -129,11 +129,11 @@ def test_a_leak_in_a_step_would_be_seen(model: Model, monkeypatch: pytest.Monkey
     from emel.graph import batch
 
     kept: list[object] = []
-    clear = batch.Batch.clear
-    source = "def leak(self):\n    kept.append(object())\n    clear(self)\n"
-    scope = {"kept": kept, "clear": clear}
+    advance = batch.Batch.advance
+    source = "def leak(self, tokens):\n    kept.append(object())\n    advance(self, tokens)\n"
+    scope = {"kept": kept, "advance": advance}
     exec(compile(source, batch.__file__, "exec"), scope)
-    monkeypatch.setattr(batch.Batch, "clear", scope["leak"])
+    monkeypatch.setattr(batch.Batch, "advance", scope["leak"])
     steps = text_steps(model, temperature=0)
     decode(N_WARM, steps)
     before = tracemalloc.take_snapshot()

@@ -21,7 +21,7 @@ from emel.kernel.sizes import KV_TYPES
 from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from emel.graph.capacity import Capacity
     from emel.tensor.types import TensorType
@@ -146,6 +146,13 @@ class Batch:
         self.n_tokens = at + 1
         self.n_outputs = output + 1
         return output
+
+    def advance(self, tokens: Iterable[int]) -> None:
+        """The last batch again, which had a token of each sequence: the tokens behind those, with the same outputs."""
+        own, positions = self.tokens, self.positions
+        for at, token in enumerate(tokens):
+            own[at] = token
+            positions[at] += 1
 
     def add(self, tokens: Sequence[int], first_position: int, sequence: int, *, outputs: Outputs) -> int:
         """Adds consecutive tokens of one sequence; returns the index of their first output.

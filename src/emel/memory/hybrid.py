@@ -137,6 +137,13 @@ class HybridCache:
             self.slots.advance(slot, n)
         return firsts
 
+    def advance(self, additions: Sequence[tuple[int, int]]) -> int:
+        """As KvCache.advance; the states count as a token further."""
+        n_more = self.kv.advance(additions)
+        for sequence, n in additions:
+            self.slots.advance(self._slot_of[sequence], n)
+        return n_more
+
     def can_rollback(self, sequence: int, n: int) -> bool:
         """Whether the state before the last `n` tokens is known: within reach, the start, or a checkpoint."""
         n_kept = self.kv.n_tokens(sequence) - n

@@ -44,6 +44,12 @@ class SequenceMemory(Protocol):
     def reserve_all(self, additions: Sequence[tuple[int, int]]) -> list[int]:
         """Makes room for them; the position of each one's first token; CacheFullError."""
 
+    def advance(self, additions: Sequence[tuple[int, int]]) -> int:
+        """As reserve_all of the same additions again: a token for each, a block free for each, and no fork since.
+
+        Returns how often that can be done again before any of them needs a block.
+        """
+
     def n_tokens(self, sequence: int) -> int:
         """Tokens the sequence holds."""
 

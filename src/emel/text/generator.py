@@ -118,6 +118,14 @@ class GeneratorContext:
     n_shown: int = 0  # pieces of `text` that were handed out
     stop: str | None = None  # what ended the text, when a stop string did
     error: Exception | None = None
+    is_plain: bool = False  # the likeliest token is taken, its text is shown, and nothing else is asked of it
+    n_end: int = 0  # ids at which it is over
+
+    def __post_init__(self) -> None:
+        wants_more = self.wants_logprobs or self.digest is not None or self.renderer.has_stops
+        self.is_plain = self.sampler.is_argmax and not wants_more
+        n_ctx = self.memory.n_ctx
+        self.n_end = n_ctx if self.max_tokens is None else min(self.n_prompt + self.max_tokens, n_ctx)
 
     @property
     def n_tokens(self) -> int:
@@ -131,6 +139,18 @@ class GeneratorContext:
 def has_more_to_read(context: GeneratorContext, _event: Computed) -> bool:
     """Ids are left that no step has computed."""
     return context.n_computed + context.n_step < len(context.ids)
+
+
+def is_plain_token(context: GeneratorContext, _event: Computed) -> bool:
+    """The likeliest token is taken and ends nothing: all that there is to do is to show it. As with most tokens."""
+    token = context.batch.argmax[context.output]
+    return (
+        context.is_plain
+        and not context.draft
+        and len(context.ids) + 1 < context.n_end
+        and token >= 0
+        and token not in context.end_ids
+    )
 
 
 def is_not_finite(context: GeneratorContext, _event: object) -> bool:
@@ -155,8 +175,7 @@ def met_stop_string(context: GeneratorContext, _event: object) -> bool:
 
 def is_at_limit(context: GeneratorContext, _event: object) -> bool:
     """No more tokens are wanted, or the context is full."""
-    n = len(context.ids)
-    return n - context.n_prompt == context.max_tokens or n >= context.memory.n_ctx
+    return len(context.ids) >= context.n_end
 
 
 def is_as_drafted(context: GeneratorContext, _event: object) -> bool:
@@ -198,6 +217,13 @@ def take_computed(context: GeneratorContext, _event: Computed) -> None:
     """Counts the step's ids, and lets others find the blocks that are full."""
     context.n_matched = 0
     _add_computed(context, context.n_step)
+
+
+def take_plain_token(context: GeneratorContext, event: Computed) -> None:
+    """Counts the step's id, and takes and shows the likeliest token behind it."""
+    _add_computed(context, 1)
+    context.ids.append(context.batch.argmax[context.output])
+    show(context, event)
 
 
 def take_next_row(context: GeneratorContext, _event: object) -> None:
@@ -295,34 +321,35 @@ class GeneratorMachine(Machine[State, GeneratorContext]):
     INITIAL = State.QUEUED
     TERMINAL = frozenset({State.STOPPED, State.LENGTH, State.CANCELLED, State.FAILED})
     TABLE = (
-        #   source             event     guard             effect           destination
-        Row(State.QUEUED,      Admit,    None,             open_sequence,   State.PREFILLING),
-        Row(State.QUEUED,      Join,     None,             fork_leader,     State.COMPUTED),
-        Row(State.QUEUED,      Cancel,   None,             close,           State.CANCELLED),
-        Row(State.QUEUED,      Fail,     None,             fail,            State.FAILED),
-        Row(State.PREFILLING,  Computed, has_more_to_read, take_computed,   State.PREFILLING),
-        Row(State.PREFILLING,  Computed, None,             take_computed,   State.COMPUTED),
-        Row(State.PREFILLING,  Preempt,  None,             give_back,       State.QUEUED),
-        Row(State.PREFILLING,  Cancel,   None,             close,           State.CANCELLED),
-        Row(State.PREFILLING,  Fail,     None,             fail,            State.FAILED),
-        Row(State.COMPUTED,    None,     is_not_finite,    fail_not_finite, State.FAILED),
-        Row(State.COMPUTED,    None,     wants_nothing,    finish,          State.LENGTH),
-        Row(State.COMPUTED,    None,     None,             choose,          State.CHOSEN),
-        Row(State.COMPUTED,    Cancel,   None,             close,           State.CANCELLED),
-        Row(State.COMPUTED,    Fail,     None,             fail,            State.FAILED),
-        Row(State.CHOSEN,      None,     is_end_token,     finish,          State.STOPPED),
-        Row(State.CHOSEN,      None,     None,             show,            State.SHOWN),
-        Row(State.CHOSEN,      Cancel,   None,             close,           State.CANCELLED),
-        Row(State.CHOSEN,      Fail,     None,             fail,            State.FAILED),
-        Row(State.SHOWN,       None,     met_stop_string,  finish,          State.STOPPED),
-        Row(State.SHOWN,       None,     is_at_limit,      finish,          State.LENGTH),
-        Row(State.SHOWN,       None,     is_as_drafted,    take_next_row,   State.COMPUTED),
-        Row(State.SHOWN,       None,     has_draft,        take_back,       State.DECODING),
-        Row(State.SHOWN,       None,     None,             None,            State.DECODING),
-        Row(State.SHOWN,       Cancel,   None,             close,           State.CANCELLED),
-        Row(State.SHOWN,       Fail,     None,             fail,            State.FAILED),
-        Row(State.DECODING,    Computed, None,             take_computed,   State.COMPUTED),
-        Row(State.DECODING,    Preempt,  None,             give_back,       State.QUEUED),
-        Row(State.DECODING,    Cancel,   None,             close,           State.CANCELLED),
-        Row(State.DECODING,    Fail,     None,             fail,            State.FAILED),
+        #   source             event     guard             effect            destination
+        Row(State.QUEUED,      Admit,    None,             open_sequence,    State.PREFILLING),
+        Row(State.QUEUED,      Join,     None,             fork_leader,      State.COMPUTED),
+        Row(State.QUEUED,      Cancel,   None,             close,            State.CANCELLED),
+        Row(State.QUEUED,      Fail,     None,             fail,             State.FAILED),
+        Row(State.PREFILLING,  Computed, has_more_to_read, take_computed,    State.PREFILLING),
+        Row(State.PREFILLING,  Computed, None,             take_computed,    State.COMPUTED),
+        Row(State.PREFILLING,  Preempt,  None,             give_back,        State.QUEUED),
+        Row(State.PREFILLING,  Cancel,   None,             close,            State.CANCELLED),
+        Row(State.PREFILLING,  Fail,     None,             fail,             State.FAILED),
+        Row(State.COMPUTED,    None,     is_not_finite,    fail_not_finite,  State.FAILED),
+        Row(State.COMPUTED,    None,     wants_nothing,    finish,           State.LENGTH),
+        Row(State.COMPUTED,    None,     None,             choose,           State.CHOSEN),
+        Row(State.COMPUTED,    Cancel,   None,             close,            State.CANCELLED),
+        Row(State.COMPUTED,    Fail,     None,             fail,             State.FAILED),
+        Row(State.CHOSEN,      None,     is_end_token,     finish,           State.STOPPED),
+        Row(State.CHOSEN,      None,     None,             show,             State.SHOWN),
+        Row(State.CHOSEN,      Cancel,   None,             close,            State.CANCELLED),
+        Row(State.CHOSEN,      Fail,     None,             fail,             State.FAILED),
+        Row(State.SHOWN,       None,     met_stop_string,  finish,           State.STOPPED),
+        Row(State.SHOWN,       None,     is_at_limit,      finish,           State.LENGTH),
+        Row(State.SHOWN,       None,     is_as_drafted,    take_next_row,    State.COMPUTED),
+        Row(State.SHOWN,       None,     has_draft,        take_back,        State.DECODING),
+        Row(State.SHOWN,       None,     None,             None,             State.DECODING),
+        Row(State.SHOWN,       Cancel,   None,             close,            State.CANCELLED),
+        Row(State.SHOWN,       Fail,     None,             fail,             State.FAILED),
+        Row(State.DECODING,    Computed, is_plain_token,   take_plain_token, State.DECODING),
+        Row(State.DECODING,    Computed, None,             take_computed,    State.COMPUTED),
+        Row(State.DECODING,    Preempt,  None,             give_back,        State.QUEUED),
+        Row(State.DECODING,    Cancel,   None,             close,            State.CANCELLED),
+        Row(State.DECODING,    Fail,     None,             fail,             State.FAILED),
     )  # fmt: skip

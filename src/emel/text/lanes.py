@@ -137,6 +137,11 @@ def fail_all(context: WaveContext, event: Shut) -> None:
             settle(context, lane)
 
 
+def give_batch_away(context: WaveContext, _event: MakeRoom) -> None:
+    """Who has room made for computes with the batch, so that the next step finds nothing of the last one in it."""
+    context.is_steady = False
+
+
 def preempt_last(context: WaveContext, _event: MakeRoom | Step) -> None:
     """The lane of highest rank gives its memory back and waits again."""
     preempt(context, max(context.lanes, key=lambda lane: lane.rank))
@@ -159,11 +164,11 @@ def admit_first(context: WaveContext, _event: Step) -> None:
 
 def retire(context: WaveContext, _event: Step) -> None:
     """Takes the lanes away of those that are over."""
-    over = [lane for lane in context.step_lanes if lane.generator.context.sequence is None]
-    for lane in over:
-        context.lanes.remove(lane)
-        context.is_steady = False
-        _forget(context, lane)
+    for lane in context.step_lanes:
+        if lane.generator.context.sequence is None:
+            context.lanes.remove(lane)
+            context.is_steady = False
+            _forget(context, lane)
 
 
 # ---- what befalls a lane

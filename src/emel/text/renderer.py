@@ -32,6 +32,11 @@ class Renderer:
         self._decoder = _new_decoder("replace")
         self._held = ""
 
+    @property
+    def has_stops(self) -> bool:
+        """Whether there are strings that end the text."""
+        return bool(self._stops.stops)
+
     def feed(self, data: bytes) -> str:
         """The text that has become certain, possibly empty."""
         decoder = self._decoder

@@ -96,6 +96,11 @@ class Sampler:
             self._native = _native_sampler(params, n_vocab, prompt_ids)
             self._rule_out()
 
+    @property
+    def is_argmax(self) -> bool:
+        """Whether every token is the likeliest, whatever came before: then nothing need be asked, or told of tokens."""
+        return self._native is None
+
     def choose(self, batch: Batch, output: int, position: int) -> int:
         """The token that follows output row `output`, at `position` of its sequence.
 

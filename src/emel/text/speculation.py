@@ -45,8 +45,8 @@ class Speculator(Protocol):
     def guess_seconds(self) -> float:
         """What a guess costs before it is computed along."""
 
-    def follow(self, ids: Sequence[int]) -> None:
-        """Takes in what is new in `ids`, which only ever grow."""
+    def follow(self, ids: Sequence[int]) -> bool:
+        """Takes in what is new in `ids`, which only ever grow; whether there is something to guess."""
 
     def chances(self, n: int) -> list[float]:
         """How likely the first 1, 2 .. n guesses are to come true, all of them; falling, cut off where hopeless."""
@@ -76,22 +76,24 @@ class LookupSpeculator:
         """Next to nothing."""
         return 0.0
 
-    def follow(self, ids: Sequence[int]) -> None:
-        """Takes in what is new in `ids`, and whether it was as guessed. Nothing was guessed before the first call."""
-        place, length = self._place, self._length
-        for at in range(self._n_seen, len(ids)) if self._n_seen else ():
-            if place < 0:
-                break
+    def follow(self, ids: Sequence[int]) -> bool:
+        """Takes in what is new in `ids`, and whether it was as guessed; whether a guess may come true.
+
+        Nothing was guessed before the first call.
+        """
+        place, length, at = self._place, self._length, self._n_seen
+        self._n_seen = n_ids = len(ids)
+        while place >= 0 and at < n_ids:
             is_right = ids[place] == ids[at]
             self._learn(min(length, MAX_MATCH).bit_length(), is_right=is_right)
             place, length = (place + 1, length + 1) if is_right else (-1, 0)
-        self._n_seen = len(ids)
-        self._lookup.extend(ids)
-        if length < MAX_MATCH:
+            at += 1
+        if self._lookup.extend(ids) >= 0 and length < MAX_MATCH:
             found, n = self._lookup.find(ids)
             if n > length:
                 place, length = found, n
         self._place, self._length = place, length
+        return place >= 0 and self._rates[min(length, MAX_MATCH).bit_length()] >= MIN_CHANCE
 
     def chances(self, n: int) -> list[float]:
         """How likely the first 1, 2 .. n guesses are to come true, all of them; falling, cut off where hopeless."""
@@ -166,15 +168,21 @@ class StepCosts:
 
 
 def share_rows(
-    chances: Sequence[Sequence[float]], n_most: int, costs: StepCosts, guess_seconds: float = 0.0
+    chances: Sequence[Sequence[float]],
+    n_most: int,
+    costs: StepCosts,
+    guess_seconds: float = 0.0,
+    n_lanes: int | None = None,
 ) -> list[int]:
-    """How many guesses each of the lanes of a step gets, `n_most` in all: what gives the most tokens in a second.
+    """How many guesses each of some lanes of a step gets, `n_most` in all: what gives the most tokens in a second.
 
-    A guess costs `guess_seconds`, and a row.
+    `chances`: of each of them; `n_lanes`: lanes of the step that decide, by default as many. A guess costs
+    `guess_seconds`, and a row.
     """
-    n_lanes = len(chances)
+    if n_lanes is None:
+        n_lanes = len(chances)
     ranked = sorted(((chance, lane) for lane, each in enumerate(chances) for chance in each), reverse=True)[:n_most]
-    shares = [0] * n_lanes
+    shares = [0] * len(chances)
     if not ranked:
         return shares
     table = costs.table(n_lanes, n_lanes + len(ranked))

@@ -31,8 +31,8 @@ class Lookup:
         self._latest: dict[int, int] = {}  # a pair of tokens -> where its second one came last
         self._before = array("q")  # for each token: where the pair that it ends came before, -1 for nowhere
 
-    def extend(self, ids: Sequence[int]) -> None:
-        """Takes in what is new in `ids`."""
+    def extend(self, ids: Sequence[int]) -> int:
+        """Takes in what is new in `ids`; where the pair that ends them came before, -1 for nowhere."""
         before, latest = self._before, self._latest
         if not before and ids:
             before.append(-1)
@@ -40,6 +40,7 @@ class Lookup:
             pair = ids[at - 1] << 32 | ids[at]
             before.append(latest.get(pair, -1))
             latest[pair] = at
+        return before[-1] if before else -1
 
     def find(self, ids: Sequence[int]) -> tuple[int, int]:
         """(where the token lies that followed the latest tokens the last time, how many of them were the same).

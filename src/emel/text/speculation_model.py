@@ -56,13 +56,14 @@ class ModelSpeculator:
         """What a guess costs before it is computed along."""
         return self._model.guess_seconds
 
-    def follow(self, ids: Sequence[int]) -> None:
-        """Takes in what is new in `ids`, and whether it was as guessed."""
+    def follow(self, ids: Sequence[int]) -> bool:
+        """Takes in what is new in `ids`, and whether it was as guessed; False once the draft model failed."""
         for guess, token in zip(self._guesses, ids[self._guesses_at :], strict=False):
             self._rate += _LEARNING * ((guess == token) - self._rate)
             if guess != token:
                 break
         self._guesses, self._n_ids = [], len(ids)
+        return not self._has_failed
 
     def chances(self, n: int) -> list[float]:
         """How likely the first 1, 2 .. n guesses are to come true, all of them; falling, cut off where hopeless."""

@@ -13,7 +13,7 @@ from emel.kernel.sizes import KV_BLOCK
 from emel.text.errors import GenerationError
 from emel.text.generator import Computed
 from emel.text.lanes import fail, let_follow, preempt, preempt_last, settle
-from emel.text.speculation_steps import decides, plan_drafts
+from emel.text.speculation_steps import decides, plan_drafts, plan_drafts_anew
 
 if TYPE_CHECKING:
     from emel.text.generator import GeneratorContext
@@ -24,8 +24,12 @@ _COMPUTED = Computed()
 
 
 def plan_step(context: WaveContext, _event: Step) -> None:
-    """How many tokens each lane gets."""
+    """How many tokens each lane gets. Where it is the same lanes again, and all decode: one, and perhaps a draft."""
     if context.is_steady:
+        had_drafts = context.n_drafted > 0
+        if context.can_guess:
+            plan_drafts_anew(context)
+        context.is_repeat = not (had_drafts or context.n_drafted)
         return
     suspect = next((lane for lane in context.lanes if lane in context.suspects), None)
     lanes = context.lanes if suspect is None else [suspect]
@@ -44,10 +48,15 @@ def plan_step(context: WaveContext, _event: Step) -> None:
         generator.n_step, generator.draft = n, []
     context.step_lanes = [lane for lane in lanes if lane.generator.context.n_step]
     context.additions = [_addition(lane) for lane in context.step_lanes]
-    context.is_steady = not context.n_reading and suspect is None
-    if context.costs is not None and suspect is None and n_deciding:
+    context.is_steady, context.is_repeat = not context.n_reading and suspect is None, False
+    context.n_drafted = 0
+    context.can_guess = (
+        context.costs is not None
+        and suspect is None
+        and any(lane.generator.context.speculator is not None for lane in lanes)
+    )
+    if context.can_guess and n_deciding:
         plan_drafts(context)
-        context.is_steady &= all(lane.generator.context.speculator is None for lane in context.step_lanes)
 
 
 def preempt_and_plan(context: WaveContext, event: Step) -> None:
@@ -66,9 +75,20 @@ def fail_too_large(context: WaveContext, _event: Step) -> None:
     context.is_steady = False
 
 
+def advance_step(context: WaveContext, _event: Step) -> None:
+    """Makes room for a token of each lane, and puts it in the place of the one before."""
+    context.error = context.failed = None
+    try:
+        context.n_within = context.memory.advance(context.additions)
+        context.batch.advance([lane.generator.context.ids[-1] for lane in context.step_lanes])
+    except Exception as error:
+        context.error = error
+
+
 def reserve_step(context: WaveContext, _event: Step) -> None:
     """Makes room for all tokens of the step, and puts them into the batch."""
     context.error = context.failed = None
+    context.n_within = 0
     batch = context.batch
     batch.clear()
     try:
@@ -100,7 +120,7 @@ def compute(context: WaveContext, _event: Step) -> None:
     context.now = context.clock()
     if context.n_deciding and context.error is None:
         context.share.add(context.batch.n_tokens - context.n_reading, context.n_reading, context.now - begin)
-    if context.costs is not None and not context.n_reading and not context.is_steady:  # steady: nobody guesses
+    if context.costs is not None and context.can_guess and not context.n_reading:
         context.costs.add(context.batch.n_tokens, context.now - begin)
     context.counters.n_steps += 1
     context.counters.n_lanes_busy += len(context.step_lanes)

@@ -31,12 +31,14 @@ from emel.text.lanes import (
     admit_first,
     enqueue,
     fail_all,
+    give_batch_away,
     preempt_last,
     retire,
     withdraw,
 )
 from emel.text.speculation_steps import drop_drafts
 from emel.text.steps import (
+    advance_step,
     compute,
     fail_step,
     fail_too_large,
@@ -133,7 +135,11 @@ class WaveContext:
     additions: list[tuple[int, int]] = field(default_factory=list)  # (sequence, tokens) of each lane of the step
     n_deciding: int = 0  # lanes of the step whose token is the last that is known of them
     n_reading: int = 0  # tokens of the step that are read in chunks
-    is_steady: bool = False  # the step is the last one again: every lane decodes, none came or went
+    is_steady: bool = False  # lanes are those of the last step: every lane decodes, none came or went
+    is_repeat: bool = False  # the step is the last one again, a token further: steady, and neither has drafts
+    can_guess: bool = False  # a lane of the step may have drafts
+    n_drafted: int = 0  # tokens of drafts of the step
+    n_within: int = 0  # how often the step can be repeated before a lane needs a block
     now: float = 0.0  # when the last step was computed
     error: Exception | None = None  # of the last run
     failed: Lane | None = None  # the lowest lane that failed in the last step
@@ -181,17 +187,19 @@ def blocks_owed(generator: GeneratorContext) -> int:
     return blocks_for(len(generator.ids)) - blocks_for(generator.n_computed)
 
 
+def repeats(context: WaveContext, _event: Step) -> bool:
+    """The step is the last one again, a token further, and there is a block for every lane that may need one."""
+    return context.is_repeat and (context.n_within > 0 or context.memory.free_blocks() >= len(context.step_lanes))
+
+
 def fits_memory(context: WaveContext, _event: Step) -> bool:
     """All tokens of the step fit. A token takes at most a new block and a copy of a shared one."""
-    n_free = context.memory.free_blocks()
-    if context.is_steady and n_free >= len(context.step_lanes):
-        return True
     return context.memory.can_reserve_all(context.additions)
 
 
 def has_drafts(context: WaveContext, _event: Step) -> bool:
     """The step computes guesses."""
-    return any(lane.generator.context.draft for lane in context.step_lanes)
+    return context.n_drafted > 0
 
 
 def can_preempt(context: WaveContext, _event: Step) -> bool:
@@ -224,13 +232,14 @@ class WavefrontMachine(Machine[State, WaveContext]):
         Row(State.READY,       Submit,   None,                enqueue,             State.READY),
         Row(State.READY,       Withdraw, None,                withdraw,            State.READY),
         Row(State.READY,       Shut,     None,                fail_all,            State.SHUT),
-        Row(State.READY,       MakeRoom, None,                None,                State.MAKING_ROOM),
+        Row(State.READY,       MakeRoom, None,                give_batch_away,     State.MAKING_ROOM),
         Row(State.MAKING_ROOM, None,     has_room,            None,                State.READY),
         Row(State.MAKING_ROOM, None,     None,                preempt_last,        State.MAKING_ROOM),
         Row(State.READY,       Step,     None,                None,                State.ADMITTING),
         Row(State.ADMITTING,   None,     can_admit,           admit_first,         State.ADMITTING),
         Row(State.ADMITTING,   None,     is_idle,             None,                State.READY),
         Row(State.ADMITTING,   None,     None,                plan_step,           State.PLANNED),
+        Row(State.PLANNED,     None,     repeats,             advance_step,        State.RESERVED),
         Row(State.PLANNED,     None,     fits_memory,         reserve_step,        State.RESERVED),
         Row(State.PLANNED,     None,     has_drafts,          drop_drafts,         State.PLANNED),
         Row(State.PLANNED,     None,     can_preempt,         preempt_and_plan,    State.PLANNED),
