@@ -56,8 +56,7 @@ def test_inspect_shows_metadata_tensors_and_memory(model: str, tmp_path: Path) -
     assert "llama.rope.freq_base FLOAT32 10000" in lines
     assert "tokenizer.ggml.tokens array of STRING ['t0', 't1', 't2', 't3', ... (100)]" in lines
     assert "token_embd.weight F32 100 x 64 25,600 B" in lines
-    assert "context of 2,048 0.5 MB" in lines  # 2 layers, 2 heads of 16, keys and values of 2 bytes
-    assert "context of 4,096 1.0 MB" in lines
+    assert "context of 4,096 1.0 MB" in lines  # 2 layers, 2 heads of 16, keys and values of 2 bytes
 
 
 def test_inspect_json_is_whole_and_agrees(model: str, tmp_path: Path) -> None:
@@ -143,7 +142,7 @@ def test_doctor_says_in_words_what_it_found(model: str, tmp_path: Path) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     heads = [line.split()[0] for line in outcome.out.splitlines() if line[0] != " "]
     assert heads == ["CPU", "kernels", "threads", "memory", "model"]
-    assert "with a context of 2048 tokens: it fits" in outcome.out
+    assert "with a context of 4096 tokens: it fits" in outcome.out
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from emel.cli.arguments import add_model, chosen_model, whole_number
 from emel.cli.inspect import forecast_lines, least_bytes
 from emel.cli.models import locate
 from emel.cli.terminal import UsageError, write_out
+from emel.engine.options import DEFAULT_CONTEXT
 from emel.errors import EmelError
 from emel.lazy_dataclasses import dataclass
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from emel.kernel.features import Route
     from emel.kernel.host_memory import HostMemory
     from emel.kernel.threads import ThreadChoice
-
-CONTEXT = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class Prospect:
     path: str
     footprint: Footprint
     needed_bytes: int
-    """Weights as laid out for computing, and a context of CONTEXT tokens."""
+    """Weights as laid out for computing, and the context a model usually gets."""
     fits: bool | None
     decode_tokens_per_second_at_most: float | None
     """Memory bandwidth over the weights read for each token."""
@@ -156,7 +155,7 @@ def _judge(path: Path, memory: HostMemory, speeds: Speeds, budget: str | None) -
 
     streamed, failure = None, ""
     with open_gguf(path) as file:
-        footprint = estimate(file, [CONTEXT])
+        footprint = estimate(file, [DEFAULT_CONTEXT])
         needed = (footprint.packed_bytes or footprint.file_bytes) + sum(footprint.kv_bytes.values())
         least = least_bytes(file, None)
         fits = None if memory.available is None else needed <= memory.available
@@ -204,7 +203,9 @@ def _as_lines(checkup: Checkup) -> list[str]:
 def _prospect_lines(prospect: Prospect) -> list[str]:
     verdict = {True: "it fits", False: "more than is available", None: "available memory is unknown"}[prospect.fits]
     lines = [f"model       {prospect.path}"]
-    lines.append(f"            needs {_size(prospect.needed_bytes)} with a context of {CONTEXT} tokens: {verdict}")
+    lines.append(
+        f"            needs {_size(prospect.needed_bytes)} with a context of {DEFAULT_CONTEXT} tokens: {verdict}"
+    )
     if prospect.footprint.unsupported:
         lines.append(f"            cannot run yet: no kernels for {', '.join(prospect.footprint.unsupported)}")
     if prospect.decode_tokens_per_second_at_most:

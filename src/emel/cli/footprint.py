@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emel.engine.options import DEFAULT_CONTEXT
 from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from emel.gguf import GgufFile
     from emel.gguf.metadata import Metadata
 
-DEFAULT_CONTEXTS = (2048, 8192)
+DEFAULT_CONTEXTS = (DEFAULT_CONTEXT, 2 * DEFAULT_CONTEXT)
 
 
 @dataclass(frozen=True, slots=True)
