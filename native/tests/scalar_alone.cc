@@ -7,6 +7,7 @@ namespace emel {
 extern const Kernels kKernelsAvx2{};
 extern const Kernels kKernelsAvxVnni{};
 extern const Kernels kKernelsAvx512Vnni{};
+extern const Kernels kKernelsAvx512Amx{};
 #elif defined(__aarch64__)
 extern const Kernels kKernelsNeonDot{};
 extern const Kernels kKernelsNeonI8mm{};
