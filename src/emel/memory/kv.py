@@ -13,7 +13,7 @@
 Bookkeeping alone: the bytes are written by plan runs, which read `binding`'s block table where it lies. Between two
 runs any operation is allowed, one thread at a time; during a run none but questions.
 
-(Over 250 lines because it is the one door to the package's parts: each method is a few lines over them.)
+(Over 400 lines because it is the one door to the package's parts: each method is a few lines over them.)
 """
 
 from __future__ import annotations
