@@ -6,27 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emel.gguf import open_gguf
 from emel.graph.cuts import cut_before
 from emel.graph.fuse import fuse
 from emel.graph.ops import Embed, Linear
 from emel.graph.spec import PLAN_RULES, RULES, violations
-from emel.model.loader import describe_file
+from model.described import describe_tiny
 from model.every_model import EVERY_MODEL
-from model.tiny_models import write_tiny_model
 from unit.graph.tiny import Tiny
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from emel.graph.ops import Graph
-
-
-def build(path: Path, name: str) -> Graph:
-    write_tiny_model(path, EVERY_MODEL[name](), "Q8_0")
-    with open_gguf(path) as file:
-        description = describe_file(file)
-        return description.architecture.build(description.parameters, description.tensors)
 
 
 def segments_of(graph: Graph) -> dict[str, int]:
@@ -40,7 +31,7 @@ def segments_of(graph: Graph) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", EVERY_MODEL)
 def test_every_matrix_may_begin_a_segment(name: str, tmp_path: Path) -> None:
-    graph = build(tmp_path / "model.gguf", name)
+    graph, _ = describe_tiny(tmp_path / "model.gguf", name)
     names = [each.name for each in graph.weights if each.is_packed]
     cut = cut_before(graph, names)
     assert violations(cut, RULES) == []
@@ -51,7 +42,7 @@ def test_every_matrix_may_begin_a_segment(name: str, tmp_path: Path) -> None:
 
 
 def test_only_the_weights_that_are_named_begin_segments(tmp_path: Path) -> None:
-    graph = build(tmp_path / "model.gguf", "llama")
+    graph, _ = describe_tiny(tmp_path / "model.gguf", "llama")
     before, after = segments_of(graph), segments_of(cut_before(graph, ["blk.1.ffn_up.weight", "blk.1.ffn_down.weight"]))
     assert after["blk.1.ffn_gate.weight"] == before["blk.1.ffn_gate.weight"]
     assert after["blk.1.ffn_up.weight"] == before["blk.1.ffn_up.weight"] + 1

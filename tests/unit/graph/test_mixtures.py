@@ -6,32 +6,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emel.gguf import open_gguf
 from emel.graph.expert_ops import ExpertLinear, TopK
 from emel.graph.fuse import fuse
 from emel.graph.mixtures import cut_behind_routers, mixtures_of
 from emel.graph.spec import PLAN_RULES, RULES, violations
-from emel.model.loader import describe_file
-from model.every_model import EVERY_MODEL
-from model.tiny_models import write_tiny_model
+from model.described import describe_tiny
 from unit.graph.tiny import Tiny
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from emel.graph.ops import Graph
-
-
-def build(path: Path, name: str) -> Graph:
-    write_tiny_model(path, EVERY_MODEL[name](), "Q8_0")
-    with open_gguf(path) as file:
-        description = describe_file(file)
-        return description.architecture.build(description.parameters, description.tensors)
-
 
 @pytest.mark.parametrize("name", ["qwen2moe", "lfm2moe", "gpt-oss"])
 def test_no_segment_chooses_the_experts_it_computes(name: str, tmp_path: Path) -> None:
-    graph = build(tmp_path / "model.gguf", name)
+    graph, _ = describe_tiny(tmp_path / "model.gguf", name)
     cut = cut_behind_routers(graph)
     assert violations(cut, RULES) == []
     fused = fuse(cut)
@@ -45,7 +33,7 @@ def test_no_segment_chooses_the_experts_it_computes(name: str, tmp_path: Path) -
 
 
 def test_a_mixture_knows_its_matrices_and_choices(tmp_path: Path) -> None:
-    graph = build(tmp_path / "model.gguf", "qwen2moe")
+    graph, _ = describe_tiny(tmp_path / "model.gguf", "qwen2moe")
     mixtures = mixtures_of(graph.operations)
     assert len(mixtures) == 3
     assert [weight.name for weight in mixtures[1].weights] == [

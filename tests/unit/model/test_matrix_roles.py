@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emel.gguf import open_gguf
 from emel.graph.mixtures import cut_behind_routers, mixtures_of
 from emel.model.extents import extents_of
-from emel.model.loader import describe_file
 from emel.model.matrix_roles import memory_of, roles_of
+from model.described import describe_tiny
 from model.every_model import EVERY_MODEL
-from model.tiny_models import write_tiny_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,11 +21,8 @@ if TYPE_CHECKING:
 
 
 def graph_of(path: Path, name: str) -> tuple[Graph, dict[str, Extent]]:
-    write_tiny_model(path, EVERY_MODEL[name](), "Q8_0")
-    with open_gguf(path) as file:
-        description = describe_file(file)
-        graph = description.architecture.build(description.parameters, description.tensors)
-        return cut_behind_routers(graph), extents_of(description)
+    graph, description = describe_tiny(path, name)
+    return cut_behind_routers(graph), extents_of(description)
 
 
 @pytest.mark.parametrize("name", EVERY_MODEL)
