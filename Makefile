@@ -47,12 +47,15 @@ test: $(VENV)/.installed $(VENV)/.test-tools  ## set up what the tests need and 
 test-quick: $(VENV)/.installed $(VENV)/.test-tools  ## the tests that need no model and take seconds
 	$(BIN)/python -m pytest -n 2 -m 'not slow and not model'
 
-lint: $(VENV)/.installed $(VENV)/.test-tools  ## style, types, layers, spelling
+# Of an installation lint needs the dependencies, not the newest build: before a commit it should be quick.
+DEPENDENCIES := $(if $(shell find $(VENV)/.installed -newer pyproject.toml 2>/dev/null),,$(VENV)/.installed)
+
+lint: $(DEPENDENCIES) $(VENV)/.test-tools  ## style, types, layers, spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(NATIVE_CODE)
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	PYTHONPATH=src $(BIN)/lint-imports
 	$(BIN)/codespell
 
 format: $(VENV)/.test-tools  ## rewrite the sources in the house format
