@@ -2,7 +2,8 @@
 
 A request is known by its ticket. It completes exactly once: `deliver` is called with its ticket and None, or the
 SourceError that ended it, on the thread of this object; what `submit` refuses (by raising) never completes. `close`
-cancels what is left, and every request in flight has been delivered when it returns.
+cancels what is left, and every request in flight has been delivered when it returns, or forgotten where the thread
+itself closes: the collector may run there as anywhere, and by then nobody waits for what it collects.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def part_array(parts: Sequence[Part]) -> ctypes.Array[ReadPart]:
 class ReadLanes:
     """Lanes over the files of `opened`, which stay the caller's and open until `close`.
 
-    NativeError for a chunk outside 64 KiB to 16 MiB. A fork leaves the threads behind: closing there does nothing.
+    NativeError for a chunk outside 64 KiB to 16 MiB, RuntimeError where no thread can be had. A fork leaves the threads
+    behind: closing there does nothing.
     """
 
     __slots__ = ("_calls", "_handle", "_process", "_thread")
@@ -115,7 +117,12 @@ class ReadLanes:
         self._thread = threading.Thread(
             target=_deliver_all, args=(handle, tuple(opened), deliver), name="emel-read", daemon=True
         )
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system has no thread left; none would ever destroy the reader
+            self._handle = None
+            LIBRARY.emel_reader_destroy(handle)
+            raise
 
     def submit(self, ticket: int, request: Request, *, is_urgent: bool = False) -> None:
         """Has the parts read; urgent ones before others. NativeError says why it is refused, ValueError once closed."""
@@ -139,8 +146,10 @@ class ReadLanes:
         if handle is None or self._process != os.getpid():
             return
         LIBRARY.emel_reader_stop(handle)
-        self._thread.join()
-        LIBRARY.emel_reader_destroy(handle)
+        if self._thread is threading.current_thread():
+            _forget_all(handle)
+        else:
+            self._thread.join()
 
     def __enter__(self) -> Self:
         return self
@@ -156,9 +165,18 @@ class ReadLanes:
 
 
 def _deliver_all(handle: ctypes.c_void_p, opened: Sequence[OpenedPart], deliver: Deliver) -> None:
+    """The thread: delivers until the reader was stopped and nothing is left, then destroys it, as it looked last."""
     done = ReadDone()
     while LIBRARY.emel_reader_next(handle, ctypes.byref(done)):
         deliver(done.ticket, error_of(done, opened[done.file]))
+    LIBRARY.emel_reader_destroy(handle)
+
+
+def _forget_all(handle: ctypes.c_void_p) -> None:
+    """Waits until a stopped reader touches neither files nor memory any more; nobody hears of what was in flight."""
+    done = ReadDone()
+    while LIBRARY.emel_reader_next(handle, ctypes.byref(done)):
+        pass
 
 
 def error_of(done: ReadDone, part: OpenedPart) -> SourceError | None:

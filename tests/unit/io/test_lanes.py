@@ -252,6 +252,43 @@ def test_close_delivers_every_request_in_flight(file: LayeredFile) -> None:
         assert all("was cancelled" in str(error) for error in cancelled)
 
 
+def test_lanes_closed_by_their_own_thread_end_before_anything_is_given_back(file: LayeredFile) -> None:
+    """As the collector closes them when it runs there: nobody joins, and no lane writes once `close` returned."""
+    reads = GatedReads(file.path, 1)
+    bench = Bench(file)
+    is_closed = threading.Event()
+    content: list[list[bytes]] = []
+
+    def close(ticket: int, error: SourceError | None) -> None:
+        bench.delivered.append((ticket, error))
+        reads.gate.release(100)  # the lanes are in the midst of their work
+        bench.lanes.close()
+        content.append([part for layer in range(6) for part in bench.content(layer)])
+        is_closed.set()
+
+    bench.lanes.close()
+    bench.lanes = ReadLanes(bench.opened, close, chunk_bytes=CHUNK, calls=LaneCalls(read=reads.read))
+    for ticket, request in enumerate(bench.requests):
+        bench.lanes.submit(ticket, request)
+    assert is_closed.wait(10)
+    bench.lanes._thread.join(10)
+    assert not bench.lanes._thread.is_alive()
+    assert len(bench.delivered) == 1
+    assert content == [[part for layer in range(6) for part in bench.content(layer)]]
+    bench.close()
+
+
+def test_lanes_without_a_thread_are_given_back(file: LayeredFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    opened = open_parts(SYSTEM, file.parts)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        ReadLanes(opened, lambda *_: None, chunk_bytes=CHUNK)
+    close_parts(SYSTEM, opened)
+
+
 def test_lanes_refuse_what_they_could_not_read(bench: Bench) -> None:
     good = bench.requests[0].array[0]
     fields = (good.offset, good.dst, good.dst_bytes, good.rows, good.cols, good.type)

@@ -10,7 +10,7 @@ import pytest
 
 from emel._native import LIBRARY
 from emel.io.errors import SourceError
-from emel.io.lanes import LaneCalls
+from emel.io.lanes import LaneCalls, ReadLanes, Request
 from emel.sm.external import ExternalCompletionPolicy, SourceFired
 from emel.tensor.ring import SlotState
 from emel.tensor.window import Acquire, Bind, State, Unbind
@@ -148,16 +148,16 @@ def test_every_call_of_the_platform_may_fail_in_bind(file: LayeredFile) -> None:
     assert n_open_descriptors() == before
 
 
-def test_a_refused_submit_is_a_failed_read(file: LayeredFile) -> None:
+def test_a_refused_submit_is_a_failed_read(file: LayeredFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_lanes: ReadLanes, _ticket: int, _request: Request, *, is_urgent: bool) -> None:
+        raise ValueError(f"no, {'urgent' if is_urgent else 'later'}")
+
     with Ring(file, file.layout(2)) as ring:
         assert ring.acquire(0) is None
-        reads = ring.context.reads
-        assert reads is not None
-        assert reads.lanes is not None
-        LIBRARY.emel_reader_stop(reads.lanes._handle)
+        monkeypatch.setattr(ReadLanes, "submit", refuse)
         error = ring.acquire(4)
         assert isinstance(error, SourceError)
-        assert str(error) == "a read was refused: read: the reader was stopped"
+        assert str(error) == "a read was refused: no, urgent"
 
 
 def test_completions_that_belong_to_nothing_change_nothing(file: LayeredFile) -> None:
