@@ -62,7 +62,7 @@ class GrammarChecker:
         if not self._lock.acquire(timeout=_MAX_WAIT_SECONDS):
             raise CheckerBusyError("other constraints are being compiled: try again later")
         try:
-            process = self._process or self._start()
+            process = self._running() or self._start()
             assert process.stdin is not None
             assert process.stdout is not None
             _write(process.stdin, grammar)
@@ -83,6 +83,12 @@ class GrammarChecker:
         """Ends the process."""
         with self._lock:
             self._end()
+
+    def _running(self) -> subprocess.Popen[bytes] | None:
+        """The process, unless somebody ended it since the last grammar: the next is not to blame for that."""
+        if self._process is not None and self._process.poll() is not None:
+            self._end()
+        return self._process
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-m", "emel.engine.grammar_check"]  # -P: nothing of the working directory

@@ -209,6 +209,14 @@ def test_a_process_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatc
         CHECKER.check("start: /a/")
 
 
+def test_a_process_that_somebody_ended_is_started_again() -> None:
+    assert CHECKER.check("start: /a/") == ""
+    assert CHECKER._process is not None
+    CHECKER._process.kill()
+    os.waitid(os.P_PID, CHECKER._process.pid, os.WEXITED | os.WNOWAIT)
+    assert CHECKER.check("start: /b/") == ""
+
+
 def test_an_answer_that_was_not_waited_for_is_not_taken_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CHECKER.check("start: /a/") == ""
 
