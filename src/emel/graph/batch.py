@@ -130,10 +130,6 @@ class Batch:
         """Forgets the tokens; results of the last run stay readable until the next one."""
         self.n_tokens = self.n_outputs = 0
 
-    def room(self) -> int:
-        """How many more tokens fit."""
-        return self.capacity.max_tokens - self.n_tokens
-
     def add_token(self, token: int, position: int, sequence: int) -> int:
         """Adds one token whose logits are wanted; returns the index of its output. The path of a decode step."""
         at, output = self.n_tokens, self.n_outputs

@@ -27,7 +27,7 @@ _PAGE = 4096
 
 
 class SparseRows:
-    """The rows of `extent` in the file at `path`; SourceError when that cannot be opened.
+    """The rows of `extent` in the file at `path`; SourceError when that cannot be opened, MemoryError.
 
     They take at most `cache_bytes`, or what one batch asks for (`cached_bytes`) where that is more.
     """
@@ -42,8 +42,8 @@ class SparseRows:
         self._row_bytes = extent.n_bytes // extent.rows
         self._n_cached_at_most = max(cache_bytes // _touched_bytes(self._group_bytes), 1)
         self._present: set[int] = set()
-        self._opened = open_regular(platform, path)
         self._memory = Memory(extent.packed_bytes)
+        self._opened = open_regular(platform, path)  # last: a file that was opened would stay open for ever
 
     @property
     def location(self) -> Location:

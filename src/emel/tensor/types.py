@@ -90,7 +90,7 @@ class TensorType(IntEnum):
         return rows * self.row_bytes(cols)
 
 
-# type: (values, bytes) of one block
+# Values and bytes of one block of each type.
 _GEOMETRY: dict[TensorType, tuple[int, int]] = {
     TensorType.F32: (1, 4),
     TensorType.F16: (1, 2),

@@ -34,7 +34,6 @@ def test_batch_adds_chunks_of_several_sequences(batch: Batch) -> None:
     assert batch.add([5, 6, 7], 10, 0, outputs=Outputs.NONE) == 0
     assert batch.add([8, 9], 3, 1, outputs=Outputs.LAST) == 0
     assert filled(batch) == ([5, 6, 7, 8, 9], [10, 11, 12, 3, 4], [0, 0, 0, 1, 1], [4])
-    assert batch.room() == 1
 
 
 def test_batch_adds_single_tokens_with_outputs(batch: Batch) -> None:

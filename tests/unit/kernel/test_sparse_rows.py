@@ -114,6 +114,17 @@ def test_a_file_that_cannot_be_opened_leaves_nothing_open(table: Table, fail_at:
     platform.assert_nothing_left()
 
 
+def test_rows_without_memory_leave_nothing_open(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(n_bytes: int) -> None:
+        raise MemoryError(f"cannot allocate {n_bytes} bytes")
+
+    monkeypatch.setattr("emel.kernel.sparse_rows.Memory", refuse)
+    platform = FaultyPlatform()
+    with pytest.raises(MemoryError):
+        table.open(3, platform)
+    platform.assert_nothing_left()
+
+
 @pytest.mark.parametrize("fail_at", [3, 4])  # the reads of two groups
 def test_a_failed_read_is_one_error_and_the_next_batch_works(table: Table, fail_at: int) -> None:
     platform = FaultyPlatform(fail_at)
