@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "emel chat [options] [MODEL]"
     parser.epilog = f"while talking:\n{HELP}"
     parser.add_argument("words", nargs="?", metavar="MODEL", help="who to talk to")
-    parser.add_argument("-sys", "--system", metavar="TEXT", help="a system message")
+    parser.add_argument("-sys", "--system", "--system-prompt", metavar="TEXT", help="a system message")
     volume = parser.add_mutually_exclusive_group()
     volume.add_argument("-v", "--verbose", action="store_true", help="figures after every answer")
     volume.add_argument("-q", "--quiet", action="store_true", help="nothing on stderr but errors")

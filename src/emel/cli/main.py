@@ -62,7 +62,19 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Reports a usage error and ends with exit code 2."""
-        terminal.say_error(message, f"see {self.prog} --help")
+        self._refuse(message, f"see {self.prog} --help")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does, once no word is a flag of another engine: it would take -fa for the file a."""
+        from emel.cli.other_engines import flag_hint
+
+        words = sys.argv[1:] if args is None else args
+        if self._subparsers is None and (foreign := flag_hint(words, self._option_string_actions)):
+            self._refuse(f"{self.prog} has no {foreign[0]}", foreign[1])
+        return super().parse_known_args(args, namespace)
+
+    def _refuse(self, message: str, hint: str) -> NoReturn:
+        terminal.say_error(message, hint)
         raise SystemExit(EXIT_USAGE)
 
     def _get_option_tuples(self, option_string: str) -> Any:
@@ -164,7 +176,7 @@ def _run_command(words: list[str]) -> int:
         return EXIT_USAGE
     command = next((word for word in words if not word.startswith("-")), None)
     if command == words[0] and command not in COMMANDS:
-        terminal.say_error(f"there is no command {command!r}{_guess(command, COMMANDS)}", "see emel --help")
+        _refuse_command(command)
         return EXIT_USAGE
     try:
         arguments, unknown = build_parser(command).parse_known_args(words)
@@ -174,6 +186,15 @@ def _run_command(words: list[str]) -> int:
         return end.code if isinstance(end.code, int) else EXIT_USAGE
     code: int = importlib.import_module(f"emel.cli.{arguments.command}").run(arguments)
     return code
+
+
+def _refuse_command(command: str) -> None:
+    from emel.cli.other_engines import command_hint
+
+    if hint := command_hint(command):
+        terminal.say_error(f"there is no command {command!r}", hint)
+    else:
+        terminal.say_error(f"there is no command {command!r}{_guess(command, COMMANDS)}", "see emel --help")
 
 
 def _refuse_unknown(parser: argparse.ArgumentParser, words: Sequence[str]) -> NoReturn:

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     source.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt")
     source.add_argument("-f", "--file", metavar="FILE", help="the prompt is in this file (-: standard input)")
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("-sys", "--system", metavar="TEXT", help="a system message before the prompt")
+    mode.add_argument("-sys", "--system", "--system-prompt", metavar="TEXT", help="a system message before the prompt")
     mode.add_argument("--raw", action="store_true", help="continue the prompt as it is, without the chat template")
     parser.add_argument("-q", "--quiet", action="store_true", help="nothing on stderr but errors")
     add_model(parser)

@@ -50,6 +50,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-n",
         "--predict",
+        "--n-predict",
         "--max-tokens",
         type=whole_number(-1),
         metavar="N",
