@@ -19,6 +19,7 @@ import numpy as np
 
 from emel.accuracy.chunks import Chunks
 from emel.errors import RequestError
+from emel.io.publishing import publish
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -62,11 +63,12 @@ class LogitsWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stream.close()
-        if kind is None:
-            assert self._n_left == 0, f"{self._n_left} rows are missing"
-            self._partial.replace(self._path)
-        else:
+        try:
+            self._stream.close()
+            if kind is None:
+                assert self._n_left == 0, f"{self._n_left} rows are missing"
+                publish(self._partial, self._path)
+        finally:
             self._partial.unlink(missing_ok=True)
 
 

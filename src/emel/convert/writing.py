@@ -9,6 +9,7 @@ import numpy as np
 
 from emel.convert.errors import ConvertError
 from emel.gguf.arrays import StringArray
+from emel.io.publishing import publish
 
 if TYPE_CHECKING:
     import os
@@ -86,12 +87,13 @@ class GgufOutput:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.writer.fout is not None:
-            self.writer.close()
-        if kind is None:
-            assert self._n_done == len(self._sizes), "tensors are missing"
-            self._partial.replace(self._path)
-        else:
+        try:
+            if self.writer.fout is not None:
+                self.writer.close()
+            if kind is None:
+                assert self._n_done == len(self._sizes), "tensors are missing"
+                publish(self._partial, self._path)
+        finally:
             self._partial.unlink(missing_ok=True)
 
 

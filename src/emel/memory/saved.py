@@ -31,6 +31,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
+from emel.io.publishing import publish
 from emel.kernel.sizes import KV_BLOCK
 from emel.lazy_dataclasses import dataclass
 from emel.memory.errors import CacheError, CacheFullError, SavedSequenceError
@@ -88,12 +89,9 @@ def save_sequence(
                 digest.update(piece)
                 file.write(piece)
             file.write(digest.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(target)
-    except BaseException:
+        publish(Path(name), target)
+    finally:
         Path(name).unlink(missing_ok=True)
-        raise
 
 
 def restore_sequence(cache: Cache, path: str | os.PathLike[str], origin: Origin) -> tuple[int, list[int]]:

@@ -56,6 +56,23 @@ def test_a_failed_writer_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_logits_that_cannot_be_written_to_the_disk_leave_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    def write() -> None:
+        with LogitsWriter(tmp_path / "saved", CHUNKS, 10) as writer:
+            writer.add(ROWS)
+
+    (tmp_path / "saved").write_bytes(b"old")
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+        write()
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("saved", b"old")]
+
+
 def safetensors(**entries: object) -> bytes:
     text = json.dumps(entries).encode()
     return len(text).to_bytes(8, "little") + text

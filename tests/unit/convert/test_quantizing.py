@@ -109,6 +109,19 @@ def test_nothing_is_left_of_a_copy_that_failed(source: Path, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_copy_that_cannot_be_written_to_the_disk_leaves_the_old_file(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "q.gguf").write_bytes(b"old")
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+        quantize_file(source, tmp_path / "q.gguf", MIXES["Q8_0"])
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("q.gguf", b"old")]
+
+
 def test_a_file_is_not_written_over_itself(source: Path) -> None:
     with pytest.raises(ConvertError, match=r"is the file that is read: give another name for the new one$"):
         quantize_file(source, source, MIXES["Q8_0"])
