@@ -5,6 +5,7 @@
 3. While it sleeps it holds nothing but the mailbox, so that a model which nobody holds is collected. The mailbox is
    closed then, at the end of the interpreter, and by `close`; the thread ends after the step that runs.
 4. What is put in later is done by whoever put it in: by then it can only find out that the model is closed.
+5. An action or a step that raises, where none should, ends it as `close` does: nobody waits for a thread that is gone.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Worker(Protocol):
 
 
 class Mailbox:
-    """Actions for one worker, and the thread that takes them; actions must not raise."""
+    """Actions for one worker, and the thread that takes them."""
 
     def __init__(self) -> None:
         self._actions: SimpleQueue[Callable[[], object]] = SimpleQueue()
@@ -135,31 +136,35 @@ def _nothing() -> None:
 
 
 def _stop(mailbox: Mailbox, worker: Worker) -> None:
-    mailbox.do_all()
-    worker.stop()
-    mailbox.has_stopped = True
-    mailbox.do_all()
+    try:
+        mailbox.do_all()
+    finally:
+        worker.stop()
+        mailbox.has_stopped = True
+        mailbox.do_all()
 
 
 def _serve(mailbox: Mailbox, reference: weakref.ref[Worker]) -> None:
     """The thread: actions and steps by turns."""
     if not mailbox.is_served_here():
         return
-    while True:
-        mailbox.take()
-        worker = reference()
-        if worker is None:
-            return
-        mailbox.do_all()
+    while not mailbox.has_stopped:
         try:
+            mailbox.take()
+            worker = reference()
+            if worker is None:
+                return
+            mailbox.do_all()
             while not mailbox.is_closed and worker.work():
                 mailbox.do_all()
+        except BaseException:
+            mailbox.is_closed = True
+            raise
         finally:
-            if mailbox.is_closed:
+            worker = reference()
+            if worker is not None and mailbox.is_closed:
                 _stop(mailbox, worker)
-        if mailbox.has_stopped:
-            return
-        del worker
+            del worker
 
 
 _OPEN: weakref.WeakSet[Mailbox] = weakref.WeakSet()

@@ -267,14 +267,8 @@ class Session:
 
     def work(self) -> bool:
         """One step; False when there is nothing to do."""
-        wave = self.wave
-        try:
-            wave.dispatch(_STEP)
-        except BaseException as error:  # a step broke off where it never should: its remains cannot be trusted
-            self._mailbox.is_closed = True
-            wave.dispatch(Shut(as_request_error(error)))
-            raise
-        return bool(wave.context.lanes or wave.context.waiting)
+        self._dispatch(_STEP)
+        return bool(self.wave.context.lanes or self.wave.context.waiting)
 
     def stop(self) -> None:
         """Fails what is left and gives everything back."""
@@ -282,21 +276,39 @@ class Session:
             self.wave.dispatch(Shut(closed_error()))
         self._give_back()
 
+    def _dispatch(self, event: Submit | Withdraw | Step | MakeRoom) -> None:
+        """What breaks off where nothing should ends all requests: its remains cannot be trusted."""
+        try:
+            self.wave.dispatch(event)
+        except BaseException as error:
+            self._mailbox.is_closed = True
+            self.wave.dispatch(Shut(as_request_error(error)))
+            raise
+
     def _enter(self, request: Request) -> None:
         if self.wave.is_terminal:
             request.refuse(closed_error())
-        else:
-            self.wave.dispatch(Submit(request))
+            return
+        try:
+            self._dispatch(Submit(request))
+        except BaseException as error:
+            if not request.generator.is_terminal:  # the wave never had it
+                request.refuse(as_request_error(error))
+            raise
 
     def _leave(self, request: Request) -> None:
         if not self.wave.is_terminal:
-            self.wave.dispatch(Withdraw(request))
+            self._dispatch(Withdraw(request))
 
     def _run_exclusive(self, exclusive: Exclusive[T], n_tokens: int) -> None:
         if self.wave.is_terminal:
             exclusive.refuse(closed_error())
             return
-        self.wave.dispatch(MakeRoom(blocks_for(n_tokens)))
+        try:
+            self._dispatch(MakeRoom(blocks_for(n_tokens)))
+        except BaseException as error:
+            exclusive.refuse(as_request_error(error))
+            raise
         exclusive.run()
 
     def _give_back(self) -> None:

@@ -91,6 +91,30 @@ def test_close_does_what_was_put_in_before_and_stops_once() -> None:
     assert done[-1] == 100
 
 
+@pytest.mark.parametrize("error", [MemoryError(), SystemExit(1)], ids=repr)
+def test_action_that_raises_ends_the_thread_as_close_does(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[type[BaseException]] = []
+    monkeypatch.setattr(threading, "excepthook", lambda told: seen.append(told.exc_type))
+    counter, done = Counter(), list[int]()
+
+    def fail() -> None:
+        counter.mailbox.put(lambda: done.append(1))
+        raise error
+
+    counter.mailbox.put(fail)
+    thread = counter.mailbox._thread
+    assert thread is not None
+    thread.join(20)
+    assert seen == [type(error)]
+    assert (counter.n_stops, counter.mailbox.is_closed, done) == (1, True, [1])
+    counter.mailbox.put(lambda: done.append(2))
+    assert done == [1, 2]
+    counter.mailbox.close()
+    assert counter.n_stops == 1
+
+
 def test_mailbox_that_was_never_used_stops_without_a_thread() -> None:
     counter = Counter()
     counter.mailbox.close()

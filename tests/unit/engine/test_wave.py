@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import emel
+from emel.text.waiting import WaitingLine
 from emel.text.wavefront import State
 from unit.engine.conftest import N_CTX, n_open
 
@@ -220,6 +221,40 @@ def test_step_that_breaks_off_ends_every_request(
         for match in (r"\A(out of order|1)\Z", r"\Athis model is closed\Z"):
             with pytest.raises(emel.RequestError, match=match):
                 model.generate("abc")
+
+
+def test_request_that_the_wave_cannot_take_ends_the_model_and_nobody_waits(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    def refuse(*_: object) -> None:
+        raise MemoryError
+
+    with emel.load(tiny_path, n_threads=1) as model:
+        with monkeypatch.context() as patch:
+            patch.setattr(WaitingLine, "add", refuse)
+            with pytest.raises(emel.RequestError, match=r"\Anot enough memory"):
+                model.generate("abc")
+        with pytest.raises(emel.ModelClosedError):
+            model.generate("abc")
+
+
+def test_action_that_gets_no_room_ends_the_model_and_nobody_waits(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    def refuse(_: object) -> int:
+        raise MemoryError
+
+    with emel.load(tiny_path, n_threads=1) as model:
+        with monkeypatch.context() as patch:
+            patch.setattr(type(model.engine.memory), "free_blocks", refuse)
+            with pytest.raises(emel.RequestError, match=r"\Anot enough memory"):
+                model.logits([5, 6])
+        with pytest.raises(emel.ModelClosedError):
+            model.logits([5, 6])
 
 
 def test_followers_of_a_request_that_comes_too_late_are_told(tiny_path: Path) -> None:
