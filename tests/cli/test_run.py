@@ -281,3 +281,17 @@ def test_a_chat_template_is_given_by_name_as_jinja_or_in_a_file(tmp_path: Path, 
         outcome, _ = run_logged(model, "x", *words, folder=tmp_path)
         assert outcome.code == 2
         assert f"argument {words[0]}: " in outcome.err
+
+
+def test_variables_of_the_template_are_a_keyword_of_chat(tmp_path: Path, model: str) -> None:
+    words = (model, "hi", "--chat-template-kwargs", '{"enable_thinking": false}')
+    _, calls = run_logged(*words, folder=tmp_path)
+    assert calls["chat"]["sampling"]["chat_template_kwargs"] == {"enable_thinking": False}
+    for text, reason in (("{", "it is no JSON"), ("[1]", "must be a mapping"), ('{"tools": []}', "cannot set 'tools'")):
+        outcome, _ = run_logged(model, "hi", "--chat-template-kwargs", text, folder=tmp_path)
+        assert outcome.code == 2
+        assert "argument --chat-template-kwargs: " in outcome.err
+        assert reason in outcome.err
+    outcome, _ = run_logged("--raw", *words, folder=tmp_path)
+    assert outcome.code == 2
+    assert "--raw and --chat-template-kwargs exclude each other" in outcome.err

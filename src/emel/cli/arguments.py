@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,6 +165,36 @@ def _add_chat_template(group: argparse._ArgumentGroup) -> None:
         metavar="FILE",
         help="the same, Jinja from a file",
     )
+
+
+def add_template_variables(parser: argparse.ArgumentParser) -> None:
+    """`--chat-template-kwargs`, for commands that write one chat; read it with `template_variables`."""
+    parser.add_argument(
+        "--chat-template-kwargs",
+        type=_template_variables,
+        metavar="JSON",
+        help="variables of the chat template, such as '{\"enable_thinking\": false}'",
+    )
+
+
+def template_variables(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The keyword of the Python API for them, if there are any."""
+    given = arguments.chat_template_kwargs
+    return {} if given is None else {"chat_template_kwargs": given}
+
+
+def _template_variables(text: str) -> dict[str, Any]:
+    import json
+
+    from emel.engine.arguments import checked_template_variables
+    from emel.errors import RequestError
+
+    try:
+        return checked_template_variables(json.loads(text))
+    except RequestError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"it is no JSON: {error}") from None
 
 
 def _chat_template(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from emel.cli.arguments import add_model, add_session
+from emel.cli.arguments import add_model, add_session, add_template_variables, template_variables
 from emel.cli.constraints import add_constraints, constraint_options
 from emel.cli.sampling import add_sampling, sampling_options
 from emel.cli.terminal import UsageError, say, say_error, say_note
@@ -38,6 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_sampling(parser)
     add_constraints(parser)
     add_session(parser)
+    add_template_variables(parser)
     add_trace(parser)
 
 
@@ -51,10 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
     if flagged and arguments.words:
         raise UsageError(f"unexpected argument {arguments.words!r}: the model is given by a flag")
     system = None if arguments.system is None else as_text(arguments.system)
-    sampling = {**sampling_options(arguments), **constraint_options(arguments)}
+    options = {**sampling_options(arguments), **constraint_options(arguments), **template_variables(arguments)}
     interactive = sys.stdin.isatty()
     with traced(arguments), open_model(arguments.words or flagged, arguments) as model:
-        conversation = model.session(system, **sampling)
+        conversation = model.session(system, **options)
         if interactive:
             _load_line_editor()
             if not arguments.quiet:

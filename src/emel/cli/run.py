@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emel.cli.arguments import add_model, add_session
+from emel.cli.arguments import add_model, add_session, add_template_variables, template_variables
 from emel.cli.constraints import add_constraints, constraint_options
 from emel.cli.sampling import add_sampling, sampling_options
+from emel.cli.terminal import UsageError
 from emel.cli.tracing import add_trace, traced
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_sampling(parser)
     add_constraints(parser)
     add_session(parser)
+    add_template_variables(parser)
     add_trace(parser)
 
 
@@ -44,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     from emel.cli.models import open_model
     from emel.cli.prompt import as_text, read_prompt, split_words
 
+    if arguments.raw and arguments.chat_template_kwargs:
+        raise UsageError("--raw and --chat-template-kwargs exclude each other: a raw prompt has no template")
     model_name, word = split_words(arguments)
     prompt = read_prompt(word, arguments)
     sampling = {**sampling_options(arguments), **constraint_options(arguments)}
@@ -54,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
             messages = [{"role": "user", "content": prompt}]
             if arguments.system is not None:
                 messages.insert(0, {"role": "system", "content": as_text(arguments.system)})
-            chunks = model.chat(messages, stream=True, **sampling)
+            chunks = model.chat(messages, stream=True, **template_variables(arguments), **sampling)
         completion = write_answer(chunks)
     if completion and not arguments.quiet:
         say_figures(completion)

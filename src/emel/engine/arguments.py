@@ -83,6 +83,13 @@ def checked_whole(value: object, name: str) -> int:
     raise RequestError(f"{name} is {shown(value)}: it must be a whole number")
 
 
+def checked_switch(value: object, name: str) -> bool:
+    """True or False, and nothing that is only taken for one: `stream="no"` would be True."""
+    if isinstance(value, bool):
+        return value
+    raise RequestError(f"{name} is {shown(value)}: it must be True or False")
+
+
 def checked_overrides(overrides: object) -> None:
     """Values of metadata by their keys, or None; what the values may be is known where the file's are."""
     if overrides is None:
@@ -107,7 +114,7 @@ def checked_kv_type(name: object) -> TensorType:
 
 def checked_speculation(name: object) -> str | None:
     """How guesses are made: "lookup", or None for not at all."""
-    if name is None or name in SPECULATIONS:
+    if name is None or (isinstance(name, str) and name in SPECULATIONS):
         return name
     raise RequestError(f"speculation is {shown(name)}: it must be {' or '.join(map(repr, SPECULATIONS))}, or None")
 
@@ -162,14 +169,31 @@ def checked_messages(messages: object) -> Sequence[Mapping[str, Any]]:
     return list(messages)
 
 
+def checked_template_variables(given: object) -> dict[str, Any]:
+    """Variables for a chat template by their names; none for None."""
+    if given is None:
+        return {}
+    from emel.text.chat import RESERVED_VARIABLES
+
+    name = "chat_template_kwargs"
+    if not isinstance(given, Mapping) or not all(isinstance(each, str) for each in given):
+        raise RequestError(
+            f"{name} is {shown(given)}: it must be a mapping of names to values",
+            hint='such as {"enable_thinking": False}',
+        )
+    if taken := sorted(each for each in given if each in RESERVED_VARIABLES or each.startswith("_")):
+        raise RequestError(f"{name} cannot set {shown(taken[0])}: EMEL sets it, or it is an argument of its own")
+    return dict(given)
+
+
 def checked_request(
     given: Mapping[str, Any], tokenizer: Tokenizer | None = None
 ) -> tuple[SamplingParams, StopStrings, dict[str, Any]]:
     """Sampling parameters, stop strings and the other keywords of a request out of a call's."""
     keywords = {name: given[name] for name in _KEYWORDS if name in given}
     for name in ("cache_prompt", "digests", "speculate"):
-        if not isinstance(keywords.get(name, True), bool):
-            raise RequestError(f"{name} is {shown(keywords[name])}: it must be True or False")
+        checked_switch(keywords.get(name, True), name)
+    keywords["shown_controls"] = _checked_texts(keywords.get("shown_controls", ()), "shown_controls")
     priority = keywords["priority"] = checked_whole(keywords.get("priority", 0), "priority")
     if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
         raise RequestError(f"priority is {priority}: allowed are whole numbers from {-MAX_PRIORITY} to {MAX_PRIORITY}")
@@ -198,6 +222,14 @@ def checked_sampling(
         if given.get(name) is not None:
             checked_whole(given[name], name)
     return params, _checked_stops(given.get("stop"))
+
+
+def _checked_texts(texts: object, name: str) -> tuple[str, ...]:
+    if isinstance(texts, Iterable) and not isinstance(texts, str | bytes):
+        found = tuple(texts)
+        if all(isinstance(each, str) for each in found):
+            return found
+    raise RequestError(f"{name} is {shown(texts)}: it must be several texts")
 
 
 def _unknown_keyword(name: str) -> RequestError:

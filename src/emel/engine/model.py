@@ -14,9 +14,12 @@ from emel.engine.arguments import (
     checked_prompt,
     checked_prompts,
     checked_request,
+    checked_switch,
+    checked_template_variables,
     checked_text,
     checked_whole,
 )
+from emel.engine.callbacks import checked_listeners
 from emel.engine.conversation import Conversation
 from emel.engine.exclusive import all_logits, timed
 from emel.engine.failures import request_failures
@@ -29,6 +32,7 @@ from emel.engine.wave import Wave
 from emel.errors import RequestError
 from emel.text.chat import load_chat_template
 from emel.text.chat_tokens import encode_chat
+from emel.text.errors import shown
 
 if TYPE_CHECKING:
     import os
@@ -168,6 +172,8 @@ class Model:
     def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Token ids. add_special: a begin token if the model wants one; parse_special: control tokens are read."""
         data = checked_text(text, "the text")
+        checked_switch(add_special, "add_special")
+        checked_switch(parse_special, "parse_special")
         return self._open().tokenizer.encode(data, add_special=add_special, parse_special=parse_special)
 
     def detokenize(self, token_ids: Iterable[int]) -> str:
@@ -201,16 +207,27 @@ class Model:
         """The assistant's next message, by the model's chat template.
 
         messages: dicts with "role" and "content". Control tokens in their text stay ordinary text. A template that
-        refuses them says why in the RequestError.
+        refuses them says why in the RequestError. chat_template_kwargs: variables of the template, such as
+        {"enable_thinking": False}; those it does not know mean nothing.
         """
         self._open().check_generates()
-        ids = self.encode_chat(messages)
+        checked_switch(stream, "stream")
+        ids = self._chat_ids(messages, sampling)
         return Stream(partial(self.submit, ids, **sampling)) if stream else complete(self._open(), ids, sampling)
 
-    def session(self, system: str | None = None, **sampling: Any) -> Conversation:
-        """A chat that remembers: `send` a message, get the answer; each turn computes only what is new."""
-        self._open().check_generates()
-        return Conversation(self, system, sampling)
+    def session(self, system: str | None = None, **options: Any) -> Conversation:
+        """A chat that remembers: `send` a message, get the answer; each turn computes only what is new.
+
+        options: keywords of `chat` for every turn.
+        """
+        session = self._open()
+        session.check_generates()
+        sampling = {name: value for name, value in options.items() if name != "chat_template_kwargs"}
+        checked_request(with_constraint(sampling, session), session.tokenizer)
+        checked_template_variables(options.get("chat_template_kwargs"))
+        if system is not None and not isinstance(system, str):
+            raise RequestError(f"system is {shown(system)}: it must be a str, or None for no system message")
+        return Conversation(self, system, options)
 
     def generate_many(
         self, prompts: Iterable[str | bytes], *, progress: bool | None = None, **sampling: Any
@@ -256,7 +273,8 @@ class Model:
 
         session = self._open()
         session.check_generates()
-        submit = partial(self.submit, self.encode_chat(messages))
+        checked_switch(stream, "stream")
+        submit = partial(self.submit, self._chat_ids(messages, sampling))
         return AsyncStream(submit, sampling, session) if stream else complete_async(submit, sampling, session)
 
     def submit(self, prompt_ids: Iterable[int], listener: Listener, **options: Any) -> Request:
@@ -264,13 +282,14 @@ class Model:
 
         RequestError for what is wrong with it, before anything is queued. `options` are the keywords of the class.
         """
-        return submit_all(self._open(), prompt_ids, [listener], options)[0]
+        return submit_all(self._open(), prompt_ids, checked_listeners([listener]), options)[0]
 
     def submit_all(self, prompt_ids: Iterable[int], listeners: Sequence[Listener], **options: Any) -> list[Request]:
         """As `submit`, for n = len(listeners) answers to one prompt, which is computed once and shared."""
-        return submit_all(self._open(), prompt_ids, listeners, {**options, "n": len(listeners)})
+        heard = checked_listeners(listeners)
+        return submit_all(self._open(), prompt_ids, heard, {**options, "n": len(heard)})
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
+    def encode_chat(self, /, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
         """The token ids of a chat as the template writes it, ready for the assistant's answer."""
         session = self._open()
         with request_failures():
@@ -367,6 +386,11 @@ class Model:
         if self._session is None:
             raise closed_error()
         return self._session
+
+    def _chat_ids(self, messages: Sequence[Mapping[str, Any]], options: dict[str, Any]) -> list[int]:
+        """The ids of a chat; takes the template's variables out of the options."""
+        variables = checked_template_variables(options.pop("chat_template_kwargs", None))
+        return self.encode_chat(messages, **variables)
 
     def _encode(self, prompt: str | bytes) -> list[int]:
         return self._open().tokenizer.encode(checked_text(prompt), add_special=True, parse_special=False)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from emel.engine.arguments import CONSTRAINTS, checked_prompt, checked_request
+from emel.engine.callbacks import checked_constraint, checked_constraint_maker
 from emel.engine.failures import request_failures
 from emel.engine.request import Request, random_seed
 from emel.engine.stream import Ending
@@ -39,7 +40,7 @@ def submit_all(
     session.check_generates()
     ids = checked_prompt(prompt_ids, session.n_vocab, session.n_ctx)
     params, stops, keywords = checked_request(with_constraint(options, session), session.tokenizer)
-    new_constraint = keywords.pop("new_constraint", None) or _no_constraint
+    new_constraint = checked_constraint_maker(keywords.pop("new_constraint", None))
     if params.n != len(listeners):
         raise RequestError(
             f"n is {params.n}, and {len(listeners)} listens: every answer needs a listener",
@@ -47,7 +48,15 @@ def submit_all(
         )
     with request_failures():
         made = [
-            Request(session, ids, each, listener, stops=stops, constraint=new_constraint(), **keywords)
+            Request(
+                session,
+                ids,
+                each,
+                listener,
+                stops=stops,
+                constraint=None if new_constraint is None else checked_constraint(new_constraint()),
+                **keywords,
+            )
             for each, listener in zip(_seeded(params, len(listeners)), listeners, strict=True)
         ]
     requests = [] if into is None else into
@@ -56,10 +65,6 @@ def submit_all(
     leader.followers.extend(followers)
     session.submit(leader)
     return requests
-
-
-def _no_constraint() -> None:
-    """What an answer obeys that nobody asks anything of."""
 
 
 def is_constrained(options: Mapping[str, Any]) -> bool:

@@ -20,8 +20,8 @@ def choose_activations(requested: str | None = None) -> Activations:
     """The kind asked for, else int16. ValueError, naming those there are, for another name."""
     if requested is None:
         return DEFAULT_ACTIVATIONS
-    if requested not in ACTIVATIONS:
-        raise ValueError(f"there are no activations {requested!r}: allowed are {', '.join(ACTIVATIONS)}")
+    if not isinstance(requested, str) or requested not in ACTIVATIONS:
+        raise ValueError(f"there are no activations {requested!r:.60}: allowed are {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[requested]
 
 

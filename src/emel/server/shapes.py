@@ -6,12 +6,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
+from emel.engine.arguments import checked_template_variables
+from emel.errors import RequestError
 from emel.server.errors import invalid
 from emel.server.sampling import SamplingShape
 from emel.server.shape import Shape
 
 MOST_PING_SECONDS = 1_000_000
-_OWN_VARIABLES = frozenset({"add_generation_prompt", "continue_final_message", "messages", "now", "template", "tools"})
 
 
 class StreamOptions(BaseModel):
@@ -105,12 +106,10 @@ class ChatRequest(ConstrainedShape):
     def template_variables(self) -> dict[str, Any]:
         """Variables of the chat template that the request sets."""
         effort = {} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort}
-        given = self.chat_template_kwargs or {}
-        if taken := sorted(_OWN_VARIABLES.intersection(given)):
-            raise invalid(
-                f"chat_template_kwargs cannot set {taken[0]!r}: it has a field of its own", "chat_template_kwargs"
-            )
-        return {**effort, **given}
+        try:
+            return {**effort, **checked_template_variables(self.chat_template_kwargs)}
+        except RequestError as error:
+            raise invalid(str(error), "chat_template_kwargs") from None
 
 
 class CompletionRequest(ConstrainedShape):

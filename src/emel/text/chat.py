@@ -25,7 +25,9 @@ __all__ = ["ChatTemplate", "ChatTemplateError", "load_chat_template"]
 
 _MAX_SOURCE = 256 * 1024
 _MAX_REASON = 2_000
-_OWN_NAMES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "raise_exception"})
+_SET_NAMES = frozenset({"bos_token", "eos_token", "raise_exception", "strftime_now"})
+RESERVED_VARIABLES = _SET_NAMES | {"add_generation_prompt", "continue_final_message", "messages", "now", "tools"}
+"""What no variable of a user may be named: EMEL sets these, or they are arguments of their own."""
 
 
 class _RaisedByTemplateError(ChatTemplateError):
@@ -45,6 +47,7 @@ class ChatTemplate:
 
     def render(
         self,
+        /,
         messages: Sequence[Mapping[str, Any]],
         *,
         add_generation_prompt: bool = True,
@@ -61,12 +64,12 @@ class ChatTemplate:
         return self.render_checked(variables, now)
 
     def variables(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, **kwargs: Any
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, /, **kwargs: Any
     ) -> dict[str, Any]:
         """The user's variables of a rendering, checked and copied."""
         for name in kwargs:
-            if name in _OWN_NAMES - {"add_generation_prompt"} or name.startswith("_"):
-                raise ChatTemplateError(f"the template variable {name!r} is set by EMEL and cannot be given")
+            if name in RESERVED_VARIABLES - {"add_generation_prompt"} or name.startswith("_"):
+                raise ChatTemplateError(f"the template variable {name!r:.60} is set by EMEL and cannot be given")
         copied = {name: plain_copy(name, value) for name, value in kwargs.items()}
         return {"messages": check_messages(messages), "tools": plain_copy("tools", tools), **copied}
 
@@ -84,11 +87,13 @@ class ChatTemplate:
             try:
                 return "".join(
                     template.generate(
-                        **variables,
-                        bos_token=self._bos,
-                        eos_token=self._eos,
-                        raise_exception=_raise_exception,
-                        strftime_now=strftime_now,
+                        {  # one dict: as keywords, a variable named "self" would be refused by Python
+                            **variables,
+                            "bos_token": self._bos,
+                            "eos_token": self._eos,
+                            "raise_exception": _raise_exception,
+                            "strftime_now": strftime_now,
+                        }
                     )
                 )
             except _RaisedByTemplateError:

@@ -63,6 +63,7 @@ class ChatPrompt:
 def render_chat(
     template: ChatTemplate,
     messages: Sequence[Mapping[str, Any]],
+    /,
     *,
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
@@ -110,7 +111,7 @@ def encode_prompt(tokenizer: Tokenizer, prompt: ChatPrompt) -> list[int]:
 
 
 def encode_chat(
-    tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Mapping[str, Any]], **options: Any
+    tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Mapping[str, Any]], /, **options: Any
 ) -> list[int]:
     """Token ids of a chat; `options` are those of render_chat, whose errors come through."""
     return encode_prompt(tokenizer, render_chat(template, messages, **options))

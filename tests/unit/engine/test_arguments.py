@@ -14,7 +14,11 @@ from emel.engine.arguments import (
     checked_ids,
     checked_model,
     checked_prompt,
+    checked_request,
     checked_sampling,
+    checked_speculation,
+    checked_switch,
+    checked_template_variables,
     checked_text,
     checked_whole,
 )
@@ -109,3 +113,34 @@ def test_stop_strings_are_bounded_in_all() -> None:
     assert len(stops) == 131
     with pytest.raises(RequestError, match=r"^stop has 132000 characters in 132 strings: at most 131072 are allowed$"):
         checked_sampling({"stop": ["ab" * 500] * 132})
+
+
+@pytest.mark.parametrize("value", [None, 0, 1, "no", [], np.array([1, 2]), np.bool_(True)])
+def test_switches_are_true_or_false(value: Any) -> None:
+    assert checked_switch(True, "stream") is True
+    with pytest.raises(RequestError, match=r"\Astream is .*: it must be True or False"):
+        checked_switch(value, "stream")
+
+
+@pytest.mark.parametrize("value", [None, 5, "think", b"a", [1], {1: 2}])
+def test_shown_controls_are_several_texts(value: Any) -> None:
+    assert checked_request({"shown_controls": ["a", "b"]})[2]["shown_controls"] == ("a", "b")
+    with pytest.raises(RequestError, match=r"shown_controls is .*: it must be several texts"):
+        checked_request({"shown_controls": value})
+
+
+def test_template_variables_are_a_mapping_without_names_that_emel_sets() -> None:
+    assert checked_template_variables(None) == {}
+    assert checked_template_variables({"enable_thinking": False}) == {"enable_thinking": False}
+    for value in (5, "a", [("a", 1)], {1: 2}):
+        with pytest.raises(RequestError, match=r"chat_template_kwargs is .*: it must be a mapping of names") as caught:
+            checked_template_variables(value)
+        assert caught.value.hint == 'such as {"enable_thinking": False}'
+    for name in ("messages", "tools", "now", "bos_token", "strftime_now", "add_generation_prompt", "_private"):
+        with pytest.raises(RequestError, match=f"chat_template_kwargs cannot set '{name}': EMEL sets it"):
+            checked_template_variables({name: 1})
+
+
+def test_speculation_of_an_array_is_refused_as_others_are() -> None:
+    with pytest.raises(RequestError, match=r"speculation is array\(\[1, 2\]\): it must be 'lookup', or None"):
+        checked_speculation(np.array([1, 2]))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from emel._native import LIBRARY, abi
@@ -51,3 +53,9 @@ def test_route_this_machine_cannot_run_is_refused() -> None:
 def test_route_name_refuses_unknown_ids() -> None:
     with pytest.raises(ValueError, match="route 99 is unknown: 0 to 6 exist"):
         route_name(99)
+
+
+@pytest.mark.parametrize("requested", [0, 5, [], ["scalar"], b"scalar"])
+def test_route_that_is_no_name_is_refused(requested: Any) -> None:
+    with pytest.raises(ValueError, match=r"isa is .*: it must be the name of a CPU route: scalar"):
+        choose_route(requested)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
 from emel._native import LIBRARY
@@ -12,9 +15,11 @@ def test_activations_are_int16_unless_asked_for() -> None:
     assert choose_activations("int8") is Activations.INT8
 
 
-@pytest.mark.parametrize("name", ["", "INT8", "int4", "8"])
-def test_unknown_activations_are_refused_by_name(name: str) -> None:
-    with pytest.raises(ValueError, match=f"^there are no activations '{name}': allowed are int16, int8$"):
+@pytest.mark.parametrize("name", ["", "INT8", "int4", "8", [], 5, ["int8"]])
+def test_unknown_activations_are_refused_by_name(name: Any) -> None:
+    with pytest.raises(
+        ValueError, match=f"^there are no activations {re.escape(repr(name))}: allowed are int16, int8$"
+    ):
         choose_activations(name)
 
 

@@ -264,6 +264,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "bad grammar": ({**CHAT, "grammar": "root = ("}, "grammar is no GBNF grammar: "),
     "variable": ({**CHAT, "chat_template_kwargs": {"messages": []}}, "cannot set 'messages'"),
+    "clock": ({**CHAT, "chat_template_kwargs": {"strftime_now": 1}}, "cannot set 'strftime_now'"),
 }  # fmt: skip
 
 
@@ -278,6 +279,12 @@ def test_what_a_client_does_wrong_is_400_with_the_reason(
     error = response.json()["error"]
     assert reason in error["message"]
     assert error["type"] in ("invalid_request_error", "exceed_context_size_error")
+
+
+def test_a_variable_may_have_any_other_name(serve: Callable[..., TestClient]) -> None:
+    names = ["self", "template", "tokenizer", "context", "", "a b", "\U0010ffff"]
+    body = {**CHAT, "chat_template_kwargs": dict.fromkeys(names, 1)}
+    assert serve(FakeModel("x")).post(PATH, json=body).status_code == 200
 
 
 def test_an_overlong_prompt_tells_both_lengths(serve: Callable[..., TestClient]) -> None:

@@ -15,7 +15,7 @@ TURNS = [USER, {"role": "assistant", "content": "<think>well</think>\nhello "}, 
 TOOLS = [{"type": "function", "function": {"name": "f", "description": "Né <b>", "parameters": {"a": 1, "B": 2}}}]
 
 
-def render(source: str, messages: Any = (USER,), **kwargs: Any) -> str:
+def render(source: str, messages: Any = (USER,), /, **kwargs: Any) -> str:
     return ChatTemplate(source, "<s>", "</s>").render(messages, **kwargs)
 
 
@@ -156,3 +156,21 @@ def test_load_falls_back_to_chatml_only_with_its_markers() -> None:
     plain = metadata(model="gpt2", tokens=string_array(["a", "<|im_start|>"]))
     with pytest.raises(ChatTemplateError, match=r"no chat template .* give one by name \(chatml, llama2, "):
         load_chat_template(plain, load_tokenizer(plain))
+
+
+@pytest.mark.parametrize("name", ["template", "tokenizer", "args", "kwargs", "context", "messages_", "range"])
+def test_template_variable_may_have_the_name_of_an_argument_of_ours(name: str) -> None:
+    variables: dict[str, Any] = {name: 5}
+    assert render("{{ " + name + " }}", TURNS, **variables) == "5"
+
+
+def test_template_variable_may_be_named_self_which_jinja_keeps_for_itself() -> None:
+    variables: dict[str, Any] = {"self": 5}
+    assert render("{{ self is defined }}", TURNS, **variables) == "True"
+
+
+@pytest.mark.parametrize("name", ["bos_token", "raise_exception", "strftime_now", "_private"])
+def test_template_variable_that_is_set_cannot_be_given(name: str) -> None:
+    variables: dict[str, Any] = {name: 5}
+    with pytest.raises(ChatTemplateError, match=f"the template variable '{name}' is set by EMEL"):
+        render("", TURNS, **variables)
