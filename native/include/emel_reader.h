@@ -1,5 +1,5 @@
 /* EMEL's C ABI, reading weights: matrices of open files are read chunk by chunk and packed on the way, all at once over a
- * pool's lanes, or one request after the other by two lanes of their own.
+ * pool's lanes, or one request after the other by four lanes of their own.
  *
  * Nothing but the matrices' own destinations is written; a file that fails or ends fails the request, never the
  * process. The rules are those of emel.h.
@@ -14,6 +14,8 @@ extern "C" {
 #endif
 
 typedef struct emel_reader emel_reader;
+
+enum { EMEL_READER_LANES = 4 }; /* of a reader, each with a chunk of memory */
 
 enum { EMEL_READ_AHEAD = 0, EMEL_READ_BEHIND = 1 }; /* what a range of the file will be: wanted soon, not any more */
 

@@ -1,7 +1,8 @@
-// Reads matrices of open files and packs them on the way, on two lanes.
+// Reads matrices of open files and packs them on the way, on four lanes.
 //
-// Requests are taken in order, urgent ones first. Both lanes work on the same request, chunk by chunk: a chunk is a
-// span of one file with the whole row groups in it. A request completes exactly once, whether it was read, failed or
+// Requests are taken in order, urgent ones first. All lanes work on the same request, chunk by chunk: a chunk is a
+// span of one file with the whole row groups in it. There are more lanes than it takes to keep a disk busy, as some of
+// them pack at any time. A request completes exactly once, whether it was read, failed or
 // was cancelled by a stop; what was refused never completes.
 #pragma once
 
@@ -12,7 +13,7 @@
 
 namespace emel {
 
-constexpr uint32_t kReadLanes = 2;
+constexpr uint32_t kReadLanes = EMEL_READER_LANES;
 constexpr uint32_t kMostRequests = 32;
 constexpr uint64_t kMostFiles = 1024;
 constexpr uint64_t kMostParts = 256;  // of a request

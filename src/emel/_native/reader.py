@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MOST_PARTS = 256  # of a request
 MOST_REQUESTS = 32  # in flight
+N_LANES = 4  # of a reader
 
 ReadCall = CFUNCTYPE(c_int64, c_void_p, c_int32, c_void_p, c_uint64, c_uint64)
 AdviseCall = CFUNCTYPE(c_int32, c_void_p, c_int32, c_uint64, c_uint64, c_int32)

@@ -1,4 +1,4 @@
-"""ReadLanes: the two native lanes that read matrices of open files and pack them, and the thread that tells of the end.
+"""ReadLanes: the native lanes that read matrices of open files and pack them, and the thread that tells of the end.
 
 A request is known by its ticket. It completes exactly once: `deliver` is called with its ticket and None, or the
 SourceError that ended it, on the thread of this object; what `submit` refuses (by raising) never completes. `close`
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from emel._native.library import LIBRARY, check
 from emel._native.reader import (
     MOST_PARTS,
+    N_LANES,
     AdviseCall,
     ReadCall,
     ReadCalls,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     Deliver = Callable[[int, SourceError | None], None]
 
-__all__ = ["MOST_PARTS", "LaneCalls", "Part", "ReadLanes", "Request", "Totals"]
+__all__ = ["MOST_PARTS", "N_LANES", "LaneCalls", "Part", "ReadLanes", "Request", "Totals"]
 
 
 class Part(NamedTuple):

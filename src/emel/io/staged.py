@@ -3,7 +3,7 @@
 1. One machine reads of one model's files, any number of times; FAILED and CLOSED are final.
 2. Read returns when all of it has ended. What failed is read once more; what fails again leaves its reason in
    `context.error`, and the machine stays usable.
-3. Reads are those of `lanes`: two at a time, two chunks of memory, never a mapping, never a whole file.
+3. Reads are those of `lanes`: four at a time, four chunks of memory, never a mapping, never a whole file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from emel.io.errors import SourceError
-from emel.io.lanes import MOST_PARTS, LaneCalls, Part, ReadLanes, Request
+from emel.io.lanes import MOST_PARTS, N_LANES, LaneCalls, Part, ReadLanes, Request
 from emel.io.parts import FilePart, OpenedPart, close_parts, open_parts
 from emel.io.platform import SYSTEM, Platform
 from emel.lazy_dataclasses import dataclass
@@ -23,7 +23,7 @@ from emel.sm import Machine, Row
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_MOST_IN_FLIGHT = 4  # requests: enough that the lanes always have a next one
+_MOST_IN_FLIGHT = 2 * N_LANES  # requests: enough that the lanes always have a next one
 
 
 @dataclass(frozen=True, slots=True)

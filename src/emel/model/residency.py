@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from emel.graph.mixtures import cut_behind_routers, mixtures_of
 from emel.graph.pieces import ROW_GROUP, pieces_of
+from emel.io.lanes import N_LANES
 from emel.kernel.sizes import packed_bytes
 from emel.kernel.sparse_experts import ExpertGroup
 from emel.kernel.sparse_rows import cached_bytes
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from emel.graph.mixtures import Mixture
     from emel.graph.ops import Graph
 
-MIN_CHUNK, MAX_CHUNK = 1 << 16, 2 << 20  # larger ones leave a lane idle at the end of a unit
-_CHUNK_SHARE = 64  # of the budget, for each of the two chunks that are read at a time
+# Larger ones leave lanes idle at the end of a unit, and are not in a cache any more when they are packed.
+MIN_CHUNK, MAX_CHUNK = 1 << 16, 1 << 19
+_CHUNK_SHARE = 256  # of the budget, for each of the chunks that are read at a time
 _READER_BYTES = 1 << 19  # requests, alignment, bookkeeping
 
 
@@ -218,7 +220,7 @@ class _Choices:
 
     def reading_bytes(self, chunk: int) -> int:
         """Memory that reading takes: experts have lanes of their own."""
-        return (2 if self.experts.groups else 1) * (2 * chunk + _READER_BYTES)
+        return (2 if self.experts.groups else 1) * (N_LANES * chunk + _READER_BYTES)
 
 
 def _way(roles: MatrixRoles, extents: Mapping[str, Extent], piece_rows: int, max_rows: int) -> _Way:

@@ -89,7 +89,7 @@ def open_streamed(
         opened.callback(files.close)
         resident = _load_resident(description, residency, pool, n_ctx)
         opened.callback(resident.close)
-        is_direct = measure_model(parts).is_direct_faster
+        is_direct = measure_model(parts).is_direct_better
         rows = experts = None
         if residency.rows is not None:
             path = parts[residency.rows.part].path

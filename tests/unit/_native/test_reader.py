@@ -57,6 +57,7 @@ def test_every_function_and_status_of_the_header_is_mirrored() -> None:
     statuses = {name: int(value) for name, value in re.findall(r"EMEL_READ_(\w+) = (\d)", HEADER)}
     statuses.pop("AHEAD")
     statuses.pop("BEHIND")
+    assert f"EMEL_READER_LANES = {reader.N_LANES} " in HEADER
     assert statuses == {status.name: int(status) for status in reader.ReadStatus}
 
 
