@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from emel.bench.sm_timing import Bar, calls_of, measure
 from emel.graph.assembler import assemble
+from emel.graph.attention_ops import Pairing
 from emel.graph.batch import Batch, KvBinding
 from emel.graph.builder import GraphBuilder
 from emel.graph.capacity import Capacity
 from emel.graph.lifecycle import Lifecycle
-from emel.graph.ops import Heads, Pairing
+from emel.graph.ops import Heads
 from emel.graph.plan import Plan
 from emel.graph.processor import Execute, ProcessorContext, ProcessorMachine
 from emel.kernel.buffers import Memory, address_of, int32_array

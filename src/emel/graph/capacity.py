@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from emel.graph.attention_ops import Attention
 from emel.graph.errors import GraphError
-from emel.graph.ops import Attention, Form, Rows
+from emel.graph.ops import Form, Rows
 from emel.kernel import sizes
 from emel.kernel.numerics import DEFAULT_ACTIVATIONS, Activations
 from emel.kernel.sizes import KV_TYPES

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emel.graph.collector import GraphCollector
 from emel.graph.encoder_ops import LayerNorm, Mean
 from emel.graph.errors import GraphError
-from emel.graph.ops import Form, Gather, Rows, Value
+from emel.graph.ops import Form, Gather, Rows
 
 if TYPE_CHECKING:
-    from emel.graph.ops import Operation, Weight
+    from emel.graph.ops import Value, Weight
 
 
-class EncoderBuilder:
+class EncoderBuilder(GraphCollector):
     """Calls for encoders; `is_result` ends a graph that has no logits with rows of its own."""
-
-    _operations: list[Operation]
-    _written_in: list[int]
-    _segment: int
-
-    @property
-    def layer(self) -> int:
-        """The layer that operations are added to."""
-        raise NotImplementedError
-
-    def _value_of(self, name: str, rows: Rows, width: int, form: Form, per_row: int = 1) -> Value:
-        raise NotImplementedError
 
     def layer_norm(self, x: Value, weight: Weight, bias: Weight | None, epsilon: float) -> Value:
         """x without its mean, normalised to a variance of 1, times `weight`, plus `bias`."""

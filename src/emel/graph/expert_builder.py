@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emel.graph.collector import GraphCollector
 from emel.graph.errors import GraphError
 from emel.graph.expert_ops import ExpertLinear, ExpertRows, ExpertSum, Gating, TopK
-from emel.graph.ops import Form, Part, Value
+from emel.graph.ops import Form, Part
 
 if TYPE_CHECKING:
-    from emel.graph.ops import Operation, Rows, Weight
+    from emel.graph.ops import Value, Weight
 
 
-class ExpertBuilder:
+class ExpertBuilder(GraphCollector):
     """Calls for experts:
 
     weights, routing = builder.top_k(builder.linear(h, router), k)
@@ -20,17 +21,6 @@ class ExpertBuilder:
     gate, up = (builder.expert_linear(rows, routing, matrix) for matrix in (gates, ups))
     delta = builder.expert_sum(builder.expert_linear(builder.gated(gate, up), routing, downs), routing, weights)
     """
-
-    _operations: list[Operation]
-    _segment: int
-
-    @property
-    def layer(self) -> int:
-        """The layer that operations are added to."""
-        raise NotImplementedError
-
-    def _value_of(self, name: str, rows: Rows, width: int, form: Form, per_row: int = 1) -> Value:
-        raise NotImplementedError
 
     def top_k(
         self,

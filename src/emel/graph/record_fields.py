@@ -5,25 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from emel._native import abi
+from emel.graph.attention_ops import Attention, RopeStore, RopeTable
 from emel.graph.encoder_ops import LayerNorm, Mean
 from emel.graph.errors import GraphError
 from emel.graph.expert_ops import ExpertLinear, ExpertRows, ExpertSum, TopK
-from emel.graph.ops import (
-    Add,
-    Argmax,
-    Attention,
-    Embed,
-    Form,
-    Gated,
-    Gather,
-    Linear,
-    Operation,
-    Quantize,
-    RmsNorm,
-    RopeStore,
-    RopeTable,
-    Rows,
-)
+from emel.graph.ops import Add, Argmax, Embed, Form, Gated, Gather, Linear, Operation, Quantize, RmsNorm, Rows
 from emel.graph.state_ops import ShortConv
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from emel._native import abi
+from emel.graph.attention_ops import Attention, RopeStore
 from emel.graph.liveness import storages
-from emel.graph.ops import Argmax, Attention, Form, RmsNorm, RopeStore
+from emel.graph.ops import Argmax, Form, RmsNorm
 from emel.graph.record_fields import fill_record
 from emel.graph.state_ops import ShortConv
 

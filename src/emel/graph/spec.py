@@ -11,23 +11,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from emel.graph.attention_ops import Attention, RopeStore, RopeTable
 from emel.graph.encoder_ops import Mean
 from emel.graph.errors import GraphError
 from emel.graph.expert_ops import ExpertLinear, ExpertRows, ExpertSum, TopK
-from emel.graph.ops import (
-    Argmax,
-    Attention,
-    Embed,
-    Form,
-    Gated,
-    Gather,
-    Linear,
-    Quantize,
-    RmsNorm,
-    RopeStore,
-    RopeTable,
-    Rows,
-)
+from emel.graph.ops import Argmax, Embed, Form, Gated, Gather, Linear, Quantize, RmsNorm, Rows
 from emel.graph.state_ops import ShortConv
 from emel.graph.widths import operand_widths
 from emel.tensor.types import TensorType

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emel.graph.attention_ops import Attention, RopeStore, RopeTable
 from emel.graph.encoder_ops import LayerNorm
 from emel.graph.expert_ops import ExpertLinear, ExpertRows, ExpertSum, TopK
-from emel.graph.ops import Add, Argmax, Attention, Embed, Linear, RmsNorm, RopeStore, RopeTable
+from emel.graph.ops import Add, Argmax, Embed, Linear, RmsNorm
 from emel.graph.state_ops import ShortConv
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from emel.gguf import TensorInfo
-    from emel.graph.ops import Graph, Heads, Pairing, Value
+    from emel.graph.attention_ops import Pairing
+    from emel.graph.ops import Graph, Heads, Value
     from emel.model.geometry import Geometry
     from emel.model.rope import Rope
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from emel.graph.ops import Pairing
+from emel.graph.attention_ops import Pairing
 from emel.lazy_dataclasses import dataclass
 from emel.model.decoder import Decoder
 from emel.model.errors import ModelError

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from emel.graph.ops import Activation, Pairing
+from emel.graph.attention_ops import Pairing
+from emel.graph.ops import Activation
 from emel.lazy_dataclasses import dataclass
 from emel.model.decoder import Decoder
 from emel.model.decoder_tensors import (

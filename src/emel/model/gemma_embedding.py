@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from emel.graph.ops import Activation, Pairing
+from emel.graph.attention_ops import Pairing
+from emel.graph.ops import Activation
 from emel.lazy_dataclasses import dataclass
 from emel.model.decoder_tensors import attention_tensors, feed_forward_tensors, head_norm_tensors, norm_tensors
 from emel.model.encoder import Encoder, EncoderGeometry, read_encoder

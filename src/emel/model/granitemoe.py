@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emel.graph.ops import Pairing
+from emel.graph.attention_ops import Pairing
 from emel.lazy_dataclasses import dataclass
 from emel.model.decoder import Decoder
 from emel.model.decoder_tensors import attention_tensors, norm_tensors, outer_tensors

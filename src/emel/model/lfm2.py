@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from emel.graph.ops import Pairing
+from emel.graph.attention_ops import Pairing
 from emel.graph.spec import MAX_TAPS
 from emel.graph.state_ops import StateGeometry
 from emel.kernel.packing import Vector

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emel.graph.ops import Pairing
+from emel.graph.attention_ops import Pairing
 from emel.model.decoder import Decoder
 from emel.model.decoder_tensors import (
     attention_tensors,

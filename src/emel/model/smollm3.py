@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emel.graph.ops import Pairing
+from emel.graph.attention_ops import Pairing
 from emel.model.decoder import Decoder
 from emel.model.decoder_tensors import Bias, attention_tensors, feed_forward_tensors, norm_tensors, outer_tensors
 from emel.model.geometry import Geometry, read_geometry

@@ -15,6 +15,7 @@ import numpy as np
 from emel._native import abi
 from emel._native.abi import Activations
 from emel.graph import ops
+from emel.graph.attention_ops import Attention, RopeStore, RopeTable
 from emel.graph.expert_ops import ExpertLinear, ExpertRows, ExpertSum, Gating, TopK
 from emel.graph.state_ops import ShortConv
 
@@ -201,7 +202,7 @@ def run_graph(  # noqa: PLR0912, PLR0915 - a branch for each kind
         read = [values[value.index] for value in op.inputs()]
         if isinstance(op, ops.Embed):
             values[op.out.index] = weights[op.weight.index][step.tokens] * np.float32(op.scale)
-        elif isinstance(op, ops.RopeTable):
+        elif isinstance(op, RopeTable):
             values[op.out.index] = rope_table(step, weights[op.frequencies.index], np.float32(op.magnitude))
         elif isinstance(op, ops.Add):
             values[op.out.index] = add(*read[:2], op.scale, read[2] if len(read) > 2 else None)
@@ -226,7 +227,7 @@ def run_graph(  # noqa: PLR0912, PLR0915 - a branch for each kind
             bias = None if part.bias is None else weights[part.bias.index]
             out = linear(read[0], weights[part.weight.index], bias)
             values[part.out.index] = logits = adjusted(out, op.scale, op.cap)
-        elif isinstance(op, ops.RopeStore):
+        elif isinstance(op, RopeStore):
             norms = [None if norm is None else weights[norm.index][0] for norm in (op.q_norm, op.k_norm)]
             table = read[3] if len(read) > 3 else None
             q, k = (
@@ -235,7 +236,7 @@ def run_graph(  # noqa: PLR0912, PLR0915 - a branch for each kind
             )
             store(step, op.kv_layer, k, read[2])
             values[op.rotated.index] = q
-        elif isinstance(op, ops.Attention):
+        elif isinstance(op, Attention):
             sinks = None if op.sinks is None else weights[op.sinks.index][0]
             look = Look(op.scale, op.window, op.is_causal, op.cap, sinks)
             values[op.out.index] = attention(step, op.kv_layer, read[0], op.heads, look)

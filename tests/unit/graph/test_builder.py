@@ -4,7 +4,7 @@ import pytest
 
 from emel.graph.builder import GraphBuilder
 from emel.graph.errors import GraphError
-from emel.graph.ops import Activation, Form, Heads, Linear, Pairing, Rows
+from emel.graph.ops import Activation, Form, Heads, Linear, Rows
 from emel.tensor.types import TensorType
 
 F32 = TensorType.F32
@@ -15,23 +15,9 @@ def builder() -> GraphBuilder:
     return GraphBuilder(heads=Heads(2, 1, 8), n_vocab=10)
 
 
-def test_builder_gives_a_name_one_weight(builder: GraphBuilder) -> None:
-    first = builder.matrix("w", 4, 8, F32)
-    assert builder.matrix("w", 4, 8, F32) is not None
-    assert builder.vector("v", 8).index == 1
-    assert builder.finish().weights == (first, builder.vector("v", 8))
-
-
-def test_builder_refuses_a_name_with_another_shape(builder: GraphBuilder) -> None:
-    builder.matrix("w", 4, 8, F32)
-    with pytest.raises(GraphError, match=r"weight 'w' was declared as .*rows=4.*, now as .*rows=5"):
-        builder.matrix("w", 5, 8, F32)
-
-
 def test_builder_refuses_operands_that_do_not_fit(builder: GraphBuilder) -> None:
     x = builder.embed(builder.matrix("e", 10, 16, F32))
     narrow = builder.linear(x, builder.matrix("narrow", 8, 16, F32))
-    table = builder.rope_table(builder.vector("f", 4, TensorType.F64))
     with pytest.raises(GraphError, match="linear 'square' reads 8 values, its input has 16"):
         builder.linear(x, builder.matrix("square", 8, 8, F32))
     with pytest.raises(GraphError, match="bias 'b' has 3 values, 'narrow' writes 8"):
@@ -64,33 +50,8 @@ def test_builder_refuses_operands_that_do_not_fit(builder: GraphBuilder) -> None
         builder.logits(x, builder.matrix("e", 10, 16, F32), scale=0)
     with pytest.raises(GraphError, match=r"gated of \(tokens, 16\) and \(outputs, 16\)"):
         builder.gated(x, builder.gather(x))
-    with pytest.raises(GraphError, match="rope_table: the magnitude is 0, it must be positive"):
-        builder.rope_table(builder.vector("f", 4, TensorType.F64), magnitude=0)
     with pytest.raises(GraphError, match="gated: the clamped swish needs a value to multiply"):
         builder.gated(x, None, Activation.CLAMPED_SWISH)
-    with pytest.raises(GraphError, match=r"rope_store: k has 16 values, .* needs 8"):
-        builder.rope_store(x, x, narrow, table, pairing=Pairing.HALVES)
-    with pytest.raises(GraphError, match=r"rope_store: norm 'b' has 3 values, a head 8"):
-        builder.rope_store(x, narrow, narrow, table, pairing=Pairing.HALVES, q_norm=builder.vector("b", 3))
-    with pytest.raises(GraphError, match=r"attention: q has 8 values, .* needs 16"):
-        builder.attention(narrow, scale=1.0)
-    with pytest.raises(GraphError, match=r"attention: sinks 'b' has 3 values, .* needs 2"):
-        builder.attention(x, scale=1.0, sinks=builder.vector("b", 3))
-    with pytest.raises(GraphError, match="attention: a window of -1 keys"):
-        builder.attention(x, scale=1.0, window=-1)
-
-
-def test_builder_counts_layers_and_segments(builder: GraphBuilder) -> None:
-    x = builder.embed(builder.matrix("e", 10, 16, F32))
-    assert builder.begin_layer() == 0
-    x = builder.linear(x, builder.matrix("a", 16, 16, F32))
-    assert builder.begin_layer() == 1
-    x = builder.linear(x, builder.matrix("b", 16, 16, F32))
-    builder.end_layers()
-    builder.logits(builder.gather(x), builder.matrix("e", 10, 16, F32))
-    graph = builder.finish()
-    assert [(o.layer, o.segment) for o in graph.operations] == [(0, 0), (0, 1), (1, 2), (1, 3), (1, 3)]
-    assert (graph.n_layers, graph.n_segments, graph.n_kv_layers, graph.n_vocab) == (2, 4, 0, 10)
 
 
 def test_builder_logits_are_output_rows_outside_the_arena(builder: GraphBuilder) -> None:
@@ -105,7 +66,3 @@ def test_builder_takes_one_matrix_at_a_time(builder: GraphBuilder) -> None:
         builder.linear(x, builder.matrix(name, 16, 16, F32))
     linears = [o for o in builder.finish().operations if isinstance(o, Linear)]
     assert [len(linear.parts) for linear in linears] == [1, 1, 1]
-
-
-def test_empty_builder_makes_an_empty_graph(builder: GraphBuilder) -> None:
-    assert builder.finish().n_segments == 0

@@ -8,12 +8,13 @@ import pytest
 from emel._native import abi
 from emel.graph import ops, spec
 from emel.graph.assembler import assemble
+from emel.graph.attention_ops import Pairing
 from emel.graph.builder import GraphBuilder
 from emel.graph.capacity import Capacity
 from emel.graph.encoder_ops import LayerNorm, Mean
 from emel.graph.errors import GraphError
 from emel.graph.fuse import fuse
-from emel.graph.ops import Activation, Form, Heads, Pairing
+from emel.graph.ops import Activation, Form, Heads
 from unit.graph.tiny import F32, Q8
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+from emel.graph.attention_ops import Attention, RopeStore
 from emel.graph.fuse import fuse
 from emel.graph.liveness import Interval, live_intervals, peak_bytes, storages
-from emel.graph.ops import Attention, Form, Graph, RmsNorm, RopeStore
+from emel.graph.ops import Form, Graph, RmsNorm
 from unit.graph.tiny import Tiny
 
 

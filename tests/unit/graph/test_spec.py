@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from emel.graph import ops, spec
+from emel.graph.attention_ops import Attention, RopeStore, RopeTable
 from emel.graph.errors import GraphError
 from emel.graph.expert_ops import ExpertLinear, ExpertRows, ExpertSum, TopK
 from emel.graph.fuse import fuse
@@ -65,9 +66,9 @@ BROKEN: list[tuple[Callable[[ops.Graph], object], str, ops.Graph]] = [
     (
         spec.reads_nothing_spoiled,
         "reads linear",
-        change(BUILT, ops.Attention, lambda o: replace(o, q=BUILT.operations[6].q)),  # type: ignore[attr-defined]
+        change(BUILT, Attention, lambda o: replace(o, q=BUILT.operations[6].q)),  # type: ignore[attr-defined]
     ),
-    (spec.reads_nothing_spoiled, "twice", change(BUILT, ops.RopeStore, lambda o: replace(o, v=o.k))),
+    (spec.reads_nothing_spoiled, "twice", change(BUILT, RopeStore, lambda o: replace(o, v=o.k))),
     (spec.reads_all_it_writes, "writes gated", change(BUILT, ops.Linear, lambda o: replace(o, x=STRAY), which=6)),
     (
         spec.keeps_rows_apart,
@@ -97,7 +98,7 @@ BROKEN: list[tuple[Callable[[ops.Graph], object], str, ops.Graph]] = [
         replace(BUILT, weights=(replace(WEIGHT, type=F16), *BUILT.weights[1:])),
     ),
     (spec.fits_widths, "out is 65 wide, not 64", change(BUILT, ops.Embed, lambda o: replace(o, out=widened(o.out)))),
-    (spec.fits_widths, "out is 33 wide", change(BUILT, ops.RopeTable, lambda o: replace(o, out=widened(o.out)))),
+    (spec.fits_widths, "out is 33 wide", change(BUILT, RopeTable, lambda o: replace(o, out=widened(o.out)))),
     (spec.fits_widths, "0.q is 64 wide, not 65", change(BUILT, ops.Linear, lambda o: replace(o, x=widened(o.x)))),
     (
         spec.fits_widths,
@@ -106,17 +107,17 @@ BROKEN: list[tuple[Callable[[ops.Graph], object], str, ops.Graph]] = [
     ),
     (spec.fits_widths, "0.k.bias is 32 wide, not 64", change_part(BUILT, bias=weight_named("0.k.bias"))),
     (spec.fits_widths, "0.norm1 is 64 wide, not 65", change(BUILT, ops.RmsNorm, lambda o: replace(o, x=widened(o.x)))),
-    (spec.fits_widths, "k is 33 wide, not 32", change(BUILT, ops.RopeStore, lambda o: replace(o, k=widened(o.k)))),
+    (spec.fits_widths, "k is 33 wide, not 32", change(BUILT, RopeStore, lambda o: replace(o, k=widened(o.k)))),
     (
         spec.fits_widths,
         "0.norm1 is 64 wide, not 32",
-        change(BUILT, ops.RopeStore, lambda o: replace(o, q_norm=weight_named("0.norm1"))),
+        change(BUILT, RopeStore, lambda o: replace(o, q_norm=weight_named("0.norm1"))),
     ),
-    (spec.fits_widths, "out is 65 wide", change(BUILT, ops.Attention, lambda o: replace(o, out=widened(o.out)))),
+    (spec.fits_widths, "out is 65 wide", change(BUILT, Attention, lambda o: replace(o, out=widened(o.out)))),
     (
         spec.fits_widths,
         "0.norm1 is 64 wide, not 2",
-        change(BUILT, ops.Attention, lambda o: replace(o, sinks=weight_named("0.norm1"))),
+        change(BUILT, Attention, lambda o: replace(o, sinks=weight_named("0.norm1"))),
     ),
     (spec.fits_widths, "97 wide, not 96", change(BUILT, ops.Gated, lambda o: replace(o, up=widened(o.up)))),
     (spec.reads_the_right_kind_of_weight, "reads 0.norm1, a plain", change_part(BUILT, weight=weight_named("0.norm1"))),
@@ -128,34 +129,34 @@ BROKEN: list[tuple[Callable[[ops.Graph], object], str, ops.Graph]] = [
     (
         spec.reads_the_right_kind_of_weight,
         "reads norm as a plain F64",
-        change(BUILT, ops.RopeTable, lambda o: replace(o, frequencies=weight_named("norm"))),
+        change(BUILT, RopeTable, lambda o: replace(o, frequencies=weight_named("norm"))),
     ),
     (spec.reads_the_right_kind_of_weight, "reads 0.q as a plain F32", change_part(BUILT, bias=weight_named("0.q"))),
     (
         spec.fits_heads,
         "3 query heads over 2 key heads",
-        change(BUILT, ops.Attention, lambda o: replace(o, heads=ops.Heads(3, 2, 32))),
+        change(BUILT, Attention, lambda o: replace(o, heads=ops.Heads(3, 2, 32))),
     ),
     (
         spec.fits_heads,
         "rotates 34 of 32",
-        change(BUILT, ops.RopeStore, lambda o: replace(o, table=widened(o.table, 2))),
+        change(BUILT, RopeStore, lambda o: replace(o, table=widened(o.table, 2))),
     ),
     (
         spec.fits_heads,
         "do not fit the cache of",
-        change(BUILT, ops.Attention, lambda o: replace(o, heads=ops.Heads(2, 2, 32))),
+        change(BUILT, Attention, lambda o: replace(o, heads=ops.Heads(2, 2, 32))),
     ),
-    (spec.fits_heads, "rotates 31 of", change(BUILT, ops.RopeStore, lambda o: replace(o, table=widened(o.table, -1)))),
+    (spec.fits_heads, "rotates 31 of", change(BUILT, RopeStore, lambda o: replace(o, table=widened(o.table, -1)))),
     (
         spec.stores_before_it_attends,
         "attends to KV layer 1, 1 were stored",
-        change(BUILT, ops.Attention, lambda o: replace(o, kv_layer=1)),
+        change(BUILT, Attention, lambda o: replace(o, kv_layer=1)),
     ),
     (
         spec.stores_before_it_attends,
         "stores KV layer 1 after 0 others",
-        change(BUILT, ops.RopeStore, lambda o: replace(o, kv_layer=1)),
+        change(BUILT, RopeStore, lambda o: replace(o, kv_layer=1)),
     ),
     (spec.stores_before_it_attends, "the graph declares 3", replace(BUILT, n_kv_layers=3)),
     (

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import gguf
 import numpy as np
 
+from emel.graph.attention_ops import Pairing
 from emel.graph.builder import GraphBuilder
 from emel.graph.expert_ops import Gating
-from emel.graph.ops import Activation, Heads, Pairing
+from emel.graph.ops import Activation, Heads
 from emel.kernel.packing import Matrix, Vector, pack
 from emel.tensor.types import TensorType
 
