@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 
 
 class EmelError(Exception):
-    """Base of every error of EMEL's Python API; `hint`, when there is one, says what to do next."""
+    """Base of every error of EMEL's Python API; `hint`, when there is one, says what to do next.
+
+    A traceback shows it under the message.
+    """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")
 
 
 class ModelNotFoundError(EmelError):

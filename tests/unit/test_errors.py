@@ -21,6 +21,7 @@ def test_errors_are_public_and_have_a_hint(error: type[errors.EmelError]) -> Non
     plain, hinted = error("it is so"), error("it is so", hint="do this")
     assert (str(plain), plain.hint) == ("it is so", None)
     assert (str(hinted), hinted.hint) == ("it is so", "do this")
+    assert hinted.__notes__ == ["hint: do this"]  # what a traceback shows
 
 
 def test_errors_are_told_in_the_guide_with_what_else_they_are() -> None:

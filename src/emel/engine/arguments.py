@@ -66,7 +66,17 @@ def checked_text(text: object, name: str = "the prompt") -> str | bytes:
     """A str or bytes."""
     if isinstance(text, str | bytes):
         return text
-    raise RequestError(f"{name} is {shown(text)}: it must be a str (or bytes)")
+    raise RequestError(f"{name} is {shown(text)}: it must be a str (or bytes)", hint=_method_for(text))
+
+
+def _method_for(prompt: object) -> str | None:
+    """What takes a prompt that is no text."""
+    first = prompt[0] if isinstance(prompt, list | tuple) and prompt else None
+    if isinstance(first, str):
+        return "model.generate_many takes several prompts"
+    if isinstance(first, Mapping):
+        return "model.chat takes messages, model.chat_many several conversations"
+    return "model.generate_ids takes token ids" if isinstance(first, int) else None
 
 
 def checked_whole(value: object, name: str) -> int:
@@ -134,7 +144,10 @@ def checked_chat_template(chosen: object) -> None:
 def checked_ids(token_ids: object, n_vocab: int) -> list[int]:
     """Token ids of a vocabulary, as plain ints: from a list, a tuple, an array of NumPy."""
     if isinstance(token_ids, str | bytes) or not isinstance(token_ids, Iterable):
-        raise RequestError(f"the token ids are {shown(token_ids)}: they must be a sequence of whole numbers")
+        raise RequestError(
+            f"the token ids are {shown(token_ids)}: they must be a sequence of whole numbers",
+            hint="model.tokenize(text) makes them" if isinstance(token_ids, str | bytes) else None,
+        )
     ids = [checked_whole(each, f"token {index}") for index, each in enumerate(token_ids)]
     for each in (min(ids), max(ids)) if ids else ():
         if not 0 <= each < n_vocab:
@@ -162,10 +175,24 @@ def checked_prompts(prompts: object) -> Iterable[Any]:
     return prompts
 
 
+def checked_conversations(conversations: object) -> Iterable[Any]:
+    """Several conversations, not the messages of one; each is checked when its turn comes."""
+    is_one = isinstance(conversations, list | tuple) and conversations and isinstance(conversations[0], Mapping)
+    if is_one or isinstance(conversations, str | bytes | Mapping) or not isinstance(conversations, Iterable):
+        raise RequestError(
+            f"the conversations are {shown(conversations)}: they must be a list of lists of messages",
+            hint='such as [[{"role": "user", "content": "Hello"}]]; model.chat takes one',
+        )
+    return conversations
+
+
 def checked_messages(messages: object) -> Sequence[Mapping[str, Any]]:
     """Messages as a list; what is in them is for the template to judge."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise RequestError(f"the messages are {shown(messages)}: they must be a list of dicts with role and content")
+        raise RequestError(
+            f"the messages are {shown(messages)}: they must be a list of dicts with role and content",
+            hint='such as [{"role": "user", "content": "Hello"}]',
+        )
     return list(messages)
 
 
@@ -208,7 +235,9 @@ def checked_sampling(
     """Sampling parameters and stop strings out of a call's keywords; texts in them are tokens of the tokenizer."""
     unknown = sorted(given.keys() - SAMPLING_FIELDS - {"stop"})
     if unknown:
-        raise _unknown_keyword(unknown[0])
+        from emel.engine.other_keywords import unknown_keyword
+
+        raise unknown_keyword(unknown[0], SAMPLING_FIELDS | {"stop", *CONSTRAINTS, *_KEYWORDS_OF_USERS})
     values = {name: value for name, value in given.items() if name != "stop"}
     try:
         if tokenizer is not None and "logit_bias" in values:
@@ -230,15 +259,6 @@ def _checked_texts(texts: object, name: str) -> tuple[str, ...]:
         if all(isinstance(each, str) for each in found):
             return found
     raise RequestError(f"{name} is {shown(texts)}: it must be several texts")
-
-
-def _unknown_keyword(name: str) -> RequestError:
-    import difflib
-
-    known = sorted(SAMPLING_FIELDS | {"stop", *CONSTRAINTS, *_KEYWORDS_OF_USERS})
-    close = difflib.get_close_matches(name, known, n=1)
-    guess = f" (did you mean {close[0]}?)" if close else ""
-    return RequestError(f"unknown sampling parameter {name!r}{guess}: known are {', '.join(known)}")
 
 
 def _checked_stops(stop: object) -> tuple[str, ...]:

@@ -1,20 +1,24 @@
-"""generate_many: many prompts at once, their results in order, a bar on a terminal."""
+"""generate_many and chat_many: many prompts at once, their results in order, a bar on a terminal."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sized
 from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
+from emel.engine.arguments import checked_request
 from emel.engine.stream import EndListener
+from emel.engine.submission import submit_all, with_constraint
 from emel.errors import PromptsFailedError, RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from emel.engine.request import Listener, Request
     from emel.engine.results import Completion
+    from emel.engine.session import Session
 
 PROMPTS_PER_LANE = 4
 """Prompts that are on their way at a time; the others wait where they come from."""
@@ -101,21 +105,22 @@ def new_bar(n_prompts: int | None, *, is_wanted: bool | None) -> Bar | None:
     return bar
 
 
-def submissions_of(
-    submit: Callable[..., Request],
+def complete_many(
+    session: Session,
     encode: Callable[[Any], Iterable[int]],
     prompts: Iterable[Any],
-    options: dict[str, Any],
-) -> Iterable[Callable[[Listener], Request]]:
-    """What submits each prompt; a prompt is encoded when its turn comes."""
-    return (partial(_submit_encoded, submit, encode, prompt, options) for prompt in prompts)
+    options: Mapping[str, Any],
+    *,
+    progress: bool | None,
+) -> list[Completion]:
+    """The completions of all prompts, each encoded when its turn comes; progress: a bar (None: on a terminal)."""
+    session.check_may_wait()
+    constrained = dict(with_constraint(options, session))
+    checked_request(constrained, session.tokenizer)
 
+    def submit(prompt: object, listener: Listener) -> Request:
+        return submit_all(session, encode(prompt), [listener], constrained)[0]
 
-def _submit_encoded(
-    submit: Callable[..., Request],
-    encode: Callable[[Any], Iterable[int]],
-    prompt: object,
-    options: dict[str, Any],
-    listener: Listener,
-) -> Request:
-    return submit(encode(prompt), listener, **options)
+    n_prompts = len(prompts) if isinstance(prompts, Sized) else None
+    submissions = (partial(submit, prompt) for prompt in prompts)
+    return run_many(submissions, PROMPTS_PER_LANE * session.n_lanes, new_bar(n_prompts, is_wanted=progress))

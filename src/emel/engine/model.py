@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from emel.engine.arguments import (
+    checked_conversations,
     checked_count,
     checked_ids,
     checked_messages,
@@ -24,7 +24,7 @@ from emel.engine.conversation import Conversation
 from emel.engine.exclusive import all_logits, timed
 from emel.engine.failures import request_failures
 from emel.engine.fingerprint import fingerprint_of
-from emel.engine.many import PROMPTS_PER_LANE, new_bar, run_many, submissions_of
+from emel.engine.many import complete_many
 from emel.engine.session import Session, closed_error
 from emel.engine.stream import Stream
 from emel.engine.submission import complete, submit_all, with_constraint
@@ -62,16 +62,16 @@ class Model:
     answered.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        options: LoadOptions,
-        preload: Preload | None = None,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], options: LoadOptions, preload: Preload | None = None) -> None:
         """For `emel.load`, which takes the options as keywords; preload: the model, being loaded with the same."""
         self._session: Session | None = Session(path, options, preload)
         self._template: ChatTemplate | None = None
         self._chosen_template = options.chat_template
+
+    def __repr__(self) -> str:
+        if self._session is None:
+            return "<emel.Model, closed>"
+        return f"<emel.Model {self.path!r}, n_ctx={self.n_ctx}, n_threads={self.n_threads}, isa={self.isa!r}>"
 
     # ---- what it is
 
@@ -184,7 +184,7 @@ class Model:
     # ---- generation
 
     def generate(self, prompt: str | bytes, **sampling: Any) -> Completion:
-        """Continues a raw prompt."""
+        """Continues a raw prompt. Keywords: max_tokens, temperature, seed, stop ..., those of the class."""
         return complete(self._open(), self._encode(prompt), sampling)
 
     def generate_ids(self, prompt_ids: Iterable[int], **sampling: Any) -> Completion:
@@ -237,13 +237,17 @@ class Model:
         progress: a bar on stderr (None: if that is a terminal). PromptsFailedError when some failed; its `results` has
         the completions of the others.
         """
+        return complete_many(self._open(), self._encode, checked_prompts(prompts), sampling, progress=progress)
+
+    def chat_many(
+        self, conversations: Iterable[Sequence[Mapping[str, Any]]], *, progress: bool | None = None, **sampling: Any
+    ) -> list[Completion]:
+        """As `generate_many`, for `chat`: the next message of each conversation, a list of messages."""
         session = self._open()
-        session.check_may_wait()
-        options = dict(with_constraint(sampling, session))
-        checked_request(options, session.tokenizer)
-        n_prompts = len(prompts) if isinstance(prompts, Sized) else None
-        submissions = submissions_of(self.submit, self._encode, checked_prompts(prompts), options)
-        return run_many(submissions, PROMPTS_PER_LANE * session.n_lanes, new_bar(n_prompts, is_wanted=progress))
+        session.check_generates()
+        variables = checked_template_variables(sampling.pop("chat_template_kwargs", None))
+        chats = checked_conversations(conversations)
+        return complete_many(session, partial(self.encode_chat, **variables), chats, sampling, progress=progress)
 
     async def agenerate(self, prompt: str | bytes, **sampling: Any) -> Completion:
         """As `generate`, for asyncio; cancelling the task cancels the request."""

@@ -227,6 +227,8 @@ def _not_found(text: str, path: Path) -> EmelError:
         return ModelNotFoundError(f"{text!r} is a folder; give the .gguf file itself", hint=hint)
     if obstacle := _obstacle(text, path) if text else None:
         return ModelReadError(obstacle)
+    if _may_be_repository(text):
+        hint = f"if it is a repository of Hugging Face: hf:{text}; {hint}"
     if "/" in text or text.endswith(".gguf"):
         return ModelNotFoundError(f"no model file at {text!r}", hint=hint)
     import difflib
@@ -234,3 +236,8 @@ def _not_found(text: str, path: Path) -> EmelError:
     close = difflib.get_close_matches(text.lower(), names, n=1)
     guess = f" (did you mean {close[0]}?)" if close else ""
     return ModelNotFoundError(f"no model is called {text!r}, and there is no such file{guess}", hint=hint)
+
+
+def _may_be_repository(text: str) -> bool:
+    owner, _, name = text.partition("/")
+    return bool(owner and name) and "/" not in name and owner[0] not in ".~" and not name.endswith(".gguf")

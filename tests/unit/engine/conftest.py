@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import emel
+from emel.text.chat import ChatTemplate
 from model.tiny_llama import Geometry, write_tiny_llama
 
 if TYPE_CHECKING:
@@ -84,6 +85,15 @@ class SlowGraph:
         """Never holds a step back again."""
         self._is_free = True
         self._allowed.release()
+
+
+@pytest.fixture
+def chatty(model: emel.Model) -> Iterator[emel.Model]:
+    """The module's model, whose file has no chat template, with one."""
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}a: "
+    model._template = ChatTemplate(template, bos="", eos="")
+    yield model
+    model._template = None
 
 
 @pytest.fixture

@@ -9,19 +9,9 @@ from emel.errors import RequestError
 from emel.text.chat import ChatTemplate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import emel
 
-TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}a: "
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 6}
-
-
-@pytest.fixture
-def chatty(model: emel.Model) -> Iterator[emel.Model]:
-    model._template = ChatTemplate(TEMPLATE, bos="", eos="")
-    yield model
-    model._template = None
 
 
 def test_turns_are_those_of_the_whole_chat(chatty: emel.Model) -> None:
@@ -80,6 +70,7 @@ def test_variables_of_the_template_are_for_every_chat(chatty: emel.Model) -> Non
     assert n_loud > n_plain
     assert list(chatty.chat(messages, stream=True, **loud, **GREEDY))[-1].completion.n_prompt_tokens == n_loud
     assert asyncio.run(chatty.achat(messages, **loud, **GREEDY)).n_prompt_tokens == n_loud
+    assert [each.n_prompt_tokens for each in chatty.chat_many([messages] * 2, **loud, **GREEDY)] == [n_loud] * 2
     conversation = chatty.session(**loud, **GREEDY)
     assert conversation.send("hello").n_prompt_tokens == n_loud
     assert chatty.session(**GREEDY).send("hello", **loud).n_prompt_tokens == n_loud

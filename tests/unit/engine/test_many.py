@@ -105,6 +105,30 @@ def test_one_prompt_is_not_many(prompts: Any, model: emel.Model) -> None:
         model.generate_many(prompts)
 
 
+def _conversation(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def test_many_chats_have_the_answers_they_have_alone(chatty: emel.Model) -> None:
+    conversations = [_conversation(f"question {index}") for index in range(20)]
+    done = chatty.chat_many(iter(conversations), **GREEDY)
+    assert [each.text for each in done] == [chatty.chat(each, **GREEDY).text for each in conversations]
+    assert chatty.chat_many([], **GREEDY) == []
+
+
+def test_failed_chat_does_not_lose_the_others(chatty: emel.Model) -> None:
+    with pytest.raises(PromptsFailedError, match=r"1 of 2 prompts failed; .* 1: messages\[0\]") as caught:
+        chatty.chat_many([_conversation("a"), [{"role": "user"}]], **GREEDY)
+    assert isinstance(caught.value.results[0], emel.Completion)
+
+
+@pytest.mark.parametrize("conversations", ["to be", _conversation("to be"), _conversation("a")[0], None])
+def test_one_chat_is_not_many(conversations: Any, model: emel.Model) -> None:
+    with pytest.raises(RequestError, match=r"the conversations are .*: they must be a list of lists of mess") as caught:
+        model.chat_many(conversations)
+    assert "model.chat takes one" in str(caught.value.hint)
+
+
 def test_no_chunks_are_made_for_whoever_waits_for_the_end(model: emel.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [model.generate(each, temperature=0, max_tokens=9).text for each in ("to be", "or")]
 

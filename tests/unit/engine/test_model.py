@@ -32,6 +32,29 @@ def test_model_says_what_it_is(model: emel.Model) -> None:
     assert model.metadata["general.architecture"] == "llama"
 
 
+def test_model_shows_what_it_is_and_that_it_is_closed(tiny_path: Path) -> None:
+    model = emel.load(tiny_path, n_threads=1, n_ctx=32)
+    assert repr(model) == f"<emel.Model {str(tiny_path)!r}, n_ctx=32, n_threads=1, isa={model.isa!r}>"
+    model.close()
+    assert repr(model) == "<emel.Model, closed>"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "hint"),
+    [
+        (["a", "b"], "generate_many"),
+        ([1, 2], "generate_ids"),
+        ([{"role": "user", "content": "a"}], "model.chat takes"),
+        ([], None),
+        (5, None),
+    ],
+)
+def test_prompt_that_is_no_text_is_told_what_takes_it(model: emel.Model, prompt: Any, hint: str | None) -> None:
+    with pytest.raises(RequestError) as caught:
+        model.generate(prompt)
+    assert (hint is None and caught.value.hint is None) or (hint is not None and hint in str(caught.value.hint))
+
+
 def test_same_seed_same_text_and_the_effective_seed_is_told(model: emel.Model) -> None:
     hot = {"temperature": 2.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "max_tokens": 12}
     first = model.generate(PROMPT, seed=42, **hot)
@@ -109,7 +132,7 @@ def test_wrong_prompt_is_refused_in_one_line(model: emel.Model, method: str, arg
 @pytest.mark.parametrize(
     ("keywords", "error"),
     [
-        ({"temp": 1}, "unknown sampling parameter 'temp': known are cache_prompt, choice, "),
+        ({"temp": 1}, "unknown sampling parameter 'temp' (did you mean temperature?): known are cache_prompt, "),
         ({"max_token": 1}, "unknown sampling parameter 'max_token' (did you mean max_tokens?): known are "),
         ({"json_shema": {}}, "unknown sampling parameter 'json_shema' (did you mean json_schema?): known are "),
         ({"temperature": -1}, "temperature is -1: allowed are numbers from 0.0 to 100.0 (0 is greedy)"),

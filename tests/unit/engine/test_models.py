@@ -350,6 +350,17 @@ def test_unknown_model_error_lists_the_forms(name: str, error: str) -> None:
         assert form in caught.value.hint
 
 
+def test_repository_without_hf_is_answered_with_how_to_name_it() -> None:
+    with pytest.raises(ModelNotFoundError) as caught:
+        resolve_model("owner/repo-GGUF:Q8_0", FetchPolicy(download=FakeIndex()))
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("if it is a repository of Hugging Face: hf:owner/repo-GGUF:Q8_0; known names: ")
+    for path in ("./repo", "~/repo", "a/b/c", "/repo", "folder/x.gguf"):
+        with pytest.raises(ModelNotFoundError) as caught:
+            resolve_model(path, FetchPolicy(download=FakeIndex()))
+        assert str(caught.value.hint).startswith("known names: ")
+
+
 def test_folder_of_hugging_face_is_answered_with_how_to_convert_it(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ModelNotFoundError, match="is a folder") as caught:
