@@ -97,7 +97,7 @@ def load(path: object, **options: object) -> FakeModel:
     return FakeModel()
 
 
-emel.load = load
+vars(emel)["load"] = load
 if __name__ == "__main__":
     if os.environ.get("FAKE_TERMINAL"):
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)

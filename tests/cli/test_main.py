@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.process import environment, run_emel
-from emel.cli.main import COMMANDS, EXIT_INTERRUPTED, main
+from emel.cli.entry import EXIT_INTERRUPTED
+from emel.cli.main import COMMANDS, main
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from cli.process import FAKE, Outcome, environment, run_emel
 if TYPE_CHECKING:
     from pathlib import Path
 
-DEFAULT_OPTIONS = {
+DEFAULT_OPTIONS: dict[str, object] = {
     "n_ctx": None,
     "n_threads": None,
     "isa": None,

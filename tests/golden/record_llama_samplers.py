@@ -72,8 +72,8 @@ def samplers(case: dict[str, Any], vocab: Any) -> list[Any]:
     if "xtc_probability" in case:
         made.append(llama_cpp.llama_sampler_init_xtc(case["xtc_probability"], case["xtc_threshold"], keep, 1))
     if "temperature" in case:
-        values = (case["temperature"], case.get("dynatemp_range", 0.0), case.get("dynatemp_exponent", 1.0))
-        made.append(llama_cpp.llama_sampler_init_temp_ext(*values))
+        dynamic = (case.get("dynatemp_range", 0.0), case.get("dynatemp_exponent", 1.0))
+        made.append(llama_cpp.llama_sampler_init_temp_ext(case["temperature"], *dynamic))
     return made
 
 

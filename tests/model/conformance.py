@@ -87,7 +87,8 @@ class Runner:
     def greedy(self, ids: Sequence[int], n: int) -> list[int]:
         """The `n` best tokens behind a prompt, each computed alone."""
         sequence = self.cache.open()
-        rows, answer = self.step([(sequence, ids)])[0], []
+        rows = self.step([(sequence, ids)])[0]
+        answer: list[int] = []
         while len(answer) < n:
             answer.append(int(rows[-1].argmax()))
             rows = self.step([(sequence, answer[-1:])])[0]

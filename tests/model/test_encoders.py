@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from emel.engine.embedding import Embedder
+from emel.engine.embedding import Embedder, checked_pooling
 from emel.kernel.features import available_routes, choose_route
 from emel.kernel.pool import LanePool
 from emel.model.loader import load_model
@@ -53,7 +53,7 @@ class Runner:
             self._model,
             self._pool,
             choose_route(isa).isa,
-            pooling=pooling or self._parameters.pooling,
+            pooling=checked_pooling(pooling and pooling.value, self._parameters),
             n_ctx=N_CTX,
             kv_type=kv_type,
         )

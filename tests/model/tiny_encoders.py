@@ -33,7 +33,10 @@ def tiny_bert() -> TinyModel:
     keys = _encoder_keys(body)
     matrices = {name: shape for name, shape in body.matrices().items() if "ffn_gate" not in name}
     biases = body.biases(attn_q=256, attn_k=256, attn_v=256, attn_output=D_MODEL, ffn_up=D_FF, ffn_down=D_MODEL)
-    plain = {"position_embd.weight": (N_CTX, D_MODEL), "token_types.weight": (N_TYPES, D_MODEL)}
+    plain: dict[str, tuple[int, ...]] = {
+        "position_embd.weight": (N_CTX, D_MODEL),
+        "token_types.weight": (N_TYPES, D_MODEL),
+    }
     return TinyModel("bert", keys, matrices, _layer_norms(body) | biases, plain=plain)
 
 
@@ -57,7 +60,7 @@ def tiny_nomic_bert() -> TinyModel:
         for name in ("attn_q", "attn_k", "attn_v"):
             del matrices[f"blk.{layer}.{name}.weight"]
         matrices[f"blk.{layer}.attn_qkv.weight"] = (768, D_MODEL)
-    plain = {"token_types.weight": (N_TYPES, D_MODEL)}
+    plain: dict[str, tuple[int, ...]] = {"token_types.weight": (N_TYPES, D_MODEL)}
     return TinyModel("nomic-bert", _encoder_keys(body), matrices, _layer_norms(body), plain=plain)
 
 

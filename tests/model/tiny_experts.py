@@ -142,7 +142,7 @@ def _hybrid(
 ) -> TinyModel:
     """A model whose layers are convolutions but for those that attend."""
     vectors = {"token_embd_norm.weight": (D_MODEL, 1.0)} | body.norms(*PRE_NORMS)
-    kernels = {}
+    kernels: dict[str, tuple[int, ...]] = {}
     for layer in range(body.n_layers):
         block = f"blk.{layer}."
         if layer in attends:

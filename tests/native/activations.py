@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray  # noqa: TC002 - read at run time by NamedTuple
@@ -23,6 +23,10 @@ class Record(NamedTuple):
     scaled_sum: NDArray[np.float32]  # (n_blocks,) scale * sum(q)
     negative_sum: NDArray[np.int32]  # (n_blocks,)
     half_sums: NDArray[np.int32]  # (n_blocks, 2)
+
+    def parts(self) -> dict[str, NDArray[Any]]:
+        """The arrays by their names."""
+        return self._asdict()
 
     def values(self) -> NDArray[np.float64]:
         """(n_blocks * 32,) what the record stands for."""
@@ -52,14 +56,14 @@ def read_record(raw: NDArray[np.uint8], n: int, n_planes: int = 2) -> Record:
 
 def quantized(x: NDArray[np.float32], n_planes: int = 2) -> Record:
     """The record of (n,) values, every operation a float32 one as the contract says."""
-    blocks = np.zeros(-(-len(x) // BLOCK) * BLOCK, np.float32)
-    blocks[: len(x)] = x
-    blocks = blocks.reshape(-1, BLOCK)
+    padded = np.zeros(-(-len(x) // BLOCK) * BLOCK, np.float32)
+    padded[: len(x)] = x
+    blocks = padded.reshape(-1, BLOCK)
     amax = np.abs(blocks).max(axis=1)
     most = np.float32(MOST_QUANTUM if n_planes == 2 else MOST_OF_ONE_PLANE)
     with np.errstate(all="ignore"):
         is_zero = amax < SMALLEST_AMAX
-        is_bad = ~np.isfinite(blocks).all(axis=1)
+        is_bad = ~np.asarray(np.isfinite(blocks).all(axis=1))
         scale = np.where(is_zero, np.float32(0), amax / most)
         inverse = np.where(is_zero | is_bad, np.float32(0), most / amax)
         q = np.rint(np.where(is_bad[:, None], np.float32(0), blocks) * inverse[:, None]).astype(np.int32)

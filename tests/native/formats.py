@@ -66,7 +66,7 @@ def _random_blocks(rng: np.random.Generator, type_: TensorType, n_blocks: int) -
     elif type_ is TensorType.IQ1_M:  # a float16 scale in the upper nibbles of four words
         scale = rng.uniform(0.01, 0.1, n_blocks).astype(np.float16).view(np.uint16)
         words = blocks[:, 48:].view(np.uint16)
-        words[:] = words & 0xFFF | scale[:, None] >> np.arange(0, 16, 4, np.uint16) << 12
+        words[:] = words & 0xFFF | scale[:, None] >> np.arange(0, 16, 4, dtype=np.uint16) << 12
     for at in _HALVES.get(type_, []):
         scale = rng.uniform(0.01, 0.1, n_blocks) * rng.choice([-1, 1], n_blocks)
         blocks[:, at : at + 2] = scale.astype(np.float16)[:, None].view(np.uint8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -303,7 +303,7 @@ def test_a_sequence_that_is_not_finite_takes_no_other_with_it(
     heads = Heads(2, 1, 32)
     sequences = [random_sequence(heads, 20, seed) for seed in range(3)]
     solo = [in_chunks(heads, s, [20], 0, lanes[1]) for s in sequences]
-    arrays = {
+    arrays: dict[str, Any] = {
         "positions": np.tile(np.arange(20), 3),
         "sequences": np.repeat(np.arange(3), 20),
         "block_table": shuffled_table(6, 3),

@@ -19,7 +19,7 @@ LEAST_OF_A_KIND = 1000
 
 
 def digest_text(build: Path, route: str, n_lanes: int) -> str:
-    command = [build / "native/emel_digest", route, str(n_lanes)]
+    command: list[str | Path] = [build / "native/emel_digest", route, str(n_lanes)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 

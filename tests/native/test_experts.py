@@ -92,7 +92,7 @@ def test_experts_are_chosen_and_weighed_as_in_float64(
 ) -> None:
     rng = np.random.default_rng(n_experts)
     logits = (2 * rng.standard_normal((50, n_experts))).astype(np.float32)
-    bias = rng.standard_normal(n_experts).astype(np.float32) / 10 if biased else None
+    bias = rng.standard_normal(n_experts).astype(np.float32) / np.float32(10) if biased else None
     exact, exact_ids = exact_routing(logits, k, gating, normalize=normalize, bias=bias)
     results = []
     for isa in routes.values():
@@ -259,4 +259,4 @@ def test_routing_has_a_size_where_it_can(lanes: dict[int, LanePool]) -> None:
     assert LIBRARY.emel_routing_bytes(3, 2, 8) == (2 * 6 + 9) * 4
     for impossible in ((0, 1, 1), (1, 0, 1), (1 << 50, 4, 8), (1, 1, 1025), (2**63, 2, 1)):
         assert LIBRARY.emel_routing_bytes(*impossible) == 0
-    assert abi.OpKind.EXPERT_SUM == 16
+    assert int(abi.OpKind.EXPERT_SUM) == 16

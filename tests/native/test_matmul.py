@@ -236,6 +236,7 @@ def test_activations_are_what_the_products_read(lanes: dict[int, LanePool]) -> N
     """Far tighter than the tolerance of the format: float64 on the record itself leaves only float32 sums."""
     product = random_product(TensorType.Q8_0, 17, 576)
     x = np.random.default_rng(7).standard_normal((1, 576)).astype(np.float32)
+    assert product.bias is not None
     exact = quantized(x[0]).values() @ product.meant.T + product.bias
     size = np.abs(x[0]).astype(np.float64) @ np.abs(product.meant).T
     assert (np.abs(product.run(x, 0, lanes[1])[0] - exact) <= EPSILON * 40 * size).all()

@@ -338,7 +338,7 @@ def test_random_bytes_as_records_are_refused_or_taken(pool: LanePool, raw: bytes
 def test_any_description_is_refused_or_taken(pool: LanePool, changes: dict[str, int]) -> None:
     with SoundPlan(pool) as plan:
         for name, value in changes.items():
-            bits = 8 * ctypes.sizeof(dict(abi.PlanDesc._fields_)[name])
+            bits = 8 * getattr(abi.PlanDesc, name).size
             setattr(plan.desc, name, value % 2**bits - (2**32 if name == "isa" and value % 2**bits >= 2**31 else 0))
         if plan.try_create() != OK:
             assert last_error().startswith("plan: ")

@@ -305,7 +305,7 @@ def test_choose_refuses_biases_that_are_no_numbers(bias: float) -> None:
 
 @pytest.mark.parametrize("entries", [[(1, 0, 0), (0, 0, 0)], [(0, 1, 2)], [(0, 3, 0)], [(0, 2**32 - 1, 1)]])
 def test_choose_refuses_breakers_out_of_order_or_bounds(entries: list[tuple[int, int, int]]) -> None:
-    breakers, tails = (abi.Breaker * len(entries))(*entries), np.zeros(2, np.int32)
+    breakers, tails = (abi.Breaker * len(entries))(*(abi.Breaker(*entry) for entry in entries)), np.zeros(2, np.int32)
     parameters = a_chain(
         breakers=ctypes.addressof(breakers),
         n_breakers=len(entries),
@@ -324,7 +324,7 @@ def test_choose_refuses_logits_that_are_not_finite(bad: float) -> None:
 def test_choose_refuses_when_every_token_is_ruled_out() -> None:
     allowed = np.array([0b10000], np.uint32)
     refuse_choice(a_chain(allowed=allowed.ctypes.data), "choose: every token is ruled out")
-    biases = (abi.LogitBias * 4)(*((token, -np.inf) for token in range(4)))
+    biases = (abi.LogitBias * 4)(*(abi.LogitBias(token, -np.inf) for token in range(4)))
     refuse_choice(a_chain(biases=ctypes.addressof(biases), n_biases=4), "choose: every token is ruled out")
 
 

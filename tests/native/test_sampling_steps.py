@@ -225,7 +225,7 @@ def test_what_is_not_allowed_is_never_chosen(bits: int, top_k: int) -> None:
 def test_greedy_takes_the_largest_after_what_changes_logits(order: tuple[str, ...]) -> None:
     """Cuts and XTC have no say; ties go to the lowest id."""
     logits = np.array([5.0, 4.9, 4.9, 1.0], np.float32)
-    cuts = {"temperature": 0.0, "xtc_probability": 1.0, "top_p": 0.0, "mirostat": 0}
+    cuts: dict[str, Any] = {"temperature": 0.0, "xtc_probability": 1.0, "top_p": 0.0, "mirostat": 0}
     assert native(Reference(order=order, **cuts), 4).choose(logits.ctypes.data, 0) == 0
     penalized = native(Reference(order=order, **cuts, history=[0], presence_penalty=1.0), 4)
     assert penalized.choose(logits.ctypes.data, 0) == (1 if order else 0)
@@ -238,7 +238,7 @@ def test_greedy_takes_the_largest_after_what_changes_logits(order: tuple[str, ..
 def test_xtc_tosses_a_coin_of_its_own(probability: float) -> None:
     """As often as asked for, at the same positions with every seed's draws, and independent of the draw."""
     logits = np.array([0.0, 0.0, 0.0, 0.0, -20.0], np.float32)
-    on = {"xtc_probability": probability, "xtc_threshold": 0.2, "steps": [Step.XTC]}
+    on: dict[str, Any] = {"xtc_probability": probability, "xtc_threshold": 0.2, "steps": [Step.XTC]}
     n, seeds = 0, 4000
     lasts = 0
     for seed in range(seeds):
@@ -272,5 +272,5 @@ def test_top_k_keeps_as_many_as_asked_for_with_the_lowest_ids_of_ties(n: int, to
 @pytest.mark.parametrize("name", ["top_p", "typical_p", "min_p", "top_k"])
 def test_cuts_of_a_large_vocabulary_keep_what_the_definition_does(name: str) -> None:
     logits = random_logits(20_000, 8, 2.5)
-    value = {"top_p": 0.9, "typical_p": 0.6, "min_p": 0.3, "top_k": 123}[name]
-    assert_draws_are(Reference(**{name: value}), logits)
+    values: dict[str, Any] = {"top_p": 0.9, "typical_p": 0.6, "min_p": 0.3, "top_k": 123}
+    assert_draws_are(Reference(**{name: values[name]}), logits)

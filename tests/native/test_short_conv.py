@@ -94,7 +94,8 @@ def test_sequences_in_one_batch_keep_states_of_their_own(routes: dict[str, int],
         solo = [in_chunks(plan, lanes[1], each, [24]) for each in sequences]
     for isa in routes.values():
         with ConvPlan(taps, bias, isa) as plan:
-            done, got = [0] * 4, [[] for _ in range(4)]
+            done = [0] * 4
+            got: list[list[Array]] = [[] for _ in range(4)]
             for counts in ([1, 2, 5, 0], [3, 0, 1, 20], [20, 1, 1, 1], [0, 21, 17, 3]):
                 spans = [(i, done[i], done[i] + n) for i, n in enumerate(counts) if n]
                 out = plan.convolve(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,14 +21,14 @@ def forward(weights: Weights, token_ids: Sequence[int]) -> Array:
     """Logits (n_tokens, n_vocab) of every position."""
     s = decoder.read_sizes(weights)
     angle = decoder.angles(len(token_ids), stretched_frequencies(weights, s))
-    turn = {"halves": True, "magnitude": decoder.yarn_magnitude(float(weights.key("rope.scaling.factor")))}
+    turn = partial(rotate, halves=True, magnitude=decoder.yarn_magnitude(float(weights.key("rope.scaling.factor"))))
     window = int(weights.key("attention.sliding_window"))
     x = weights.rows("token_embd.weight", list(token_ids))
     for layer in range(s.n_layers):
         block = f"blk.{layer}."
         h = rms_norm(x, weights[block + "attn_norm.weight"], s.norm_epsilon)
         q, k, v = (heads(linear(weights, f"{block}attn_{each}", h), s.head_dim) for each in "qkv")
-        q, k = rotate(q, angle, **turn), rotate(k, angle, **turn)
+        q, k = turn(q, angle), turn(k, angle)
         sinks = weights[block + "attn_sinks.weight"]
         a = attend_with_sinks(q, k, v, sinks, scale=s.head_dim**-0.5, window=0 if layer % 2 else window)
         x = x + linear(weights, block + "attn_output", a)

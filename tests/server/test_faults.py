@@ -98,7 +98,7 @@ def test_a_model_that_is_unloaded_before_an_answer_is_503(
 
     def closed_first(model: Model, *given: Any, **named: Any) -> Any:
         model.close()
-        return (real.fget if isinstance(real, property) else real)(model, *given, **named)
+        return real.__get__(model) if isinstance(real, property) else real(model, *given, **named)
 
     with monkeypatch.context() as patched:
         patched.setattr(Model, called, property(closed_first) if isinstance(real, property) else closed_first)

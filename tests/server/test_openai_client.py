@@ -129,7 +129,7 @@ def test_a_tool_that_must_be_called_is_called(client: OpenAI, choice: Any) -> No
     }
     answer = client.chat.completions.create(**given).choices[0]
     assert answer.finish_reason == "tool_calls"
-    [call] = answer.message.tool_calls or ()
+    [call] = answer.message.tool_calls or []
     assert call.type == "function"
     assert call.function.name == "clock"
     assert json.loads(call.function.arguments)["zone"] in ("UTC", "CET")

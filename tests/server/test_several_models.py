@@ -78,13 +78,13 @@ def test_a_grant_of_what_is_left_streams_with_the_context_and_the_bits_of_all(pa
     needed = needed_bytes(paths["one"], Grant(PLENTY, PLENTY), LoadOptions(**sizes))
     ids = [65, 66, 67]
     with Model(paths["one"], LoadOptions(n_threads=1, n_lanes=2, memory=Grant(needed, PLENTY))) as model:
-        logits, n_ctx, step = model.logits(ids), model.n_ctx, model._session.chunk
-        assert not model._session.is_streaming
+        logits, n_ctx, step = model.logits(ids), model.n_ctx, model._open().chunk
+        assert not model._open().is_streaming
     less = Grant(needed - (3 << 20), PLENTY)
     assert needed_bytes(paths["one"], less, LoadOptions(**sizes)) <= less.n_bytes
     with Model(paths["one"], LoadOptions(n_threads=1, n_lanes=2, memory=less)) as model:
-        assert model._session.is_streaming
-        assert (model.n_ctx, model._session.chunk) == (n_ctx, step)
+        assert model._open().is_streaming
+        assert (model.n_ctx, model._open().chunk) == (n_ctx, step)
         assert (model.logits(ids) == logits).all()
 
 
@@ -101,6 +101,7 @@ def test_the_command_shares_its_memory(paths: dict[str, Path]) -> None:
         assert httpx.get(f"{process.url}/props").json()["model_path"] == str(paths["one"])
     finally:
         assert process.end(15) == 0
+        assert process.running.stderr is not None
         process.running.stderr.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ STRUCTS = {
     "emel_sampling": abi.Sampling,
     "emel_choice": abi.Choice,
 }
-SCALARS = {
+SCALARS: dict[str, type[ctypes._SimpleCData[Any]]] = {
     "uint32_t": ctypes.c_uint32,
     "int32_t": ctypes.c_int32,
     "emel_status": ctypes.c_int32,

@@ -10,12 +10,14 @@ import pytest
 
 import emel
 from emel.accuracy.chunks import cut_chunks, visit_scored
-from emel.accuracy.perplexity import Perplexity, log_softmax, measure_perplexity, summarize, surprises
+from emel.accuracy.perplexity import log_softmax, measure_perplexity, summarize, surprises
 from model.tiny_llama import Geometry, write_tiny_llama
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
 N_CTX = 200  # scored rows need more than one step
 
@@ -41,7 +43,9 @@ def test_surprises_are_what_log_softmax_says_of_the_next_tokens() -> None:
 
 
 def test_perplexity_of_equal_chances_is_their_number_without_error() -> None:
-    assert summarize(np.full(10, math.log(32))) == Perplexity(pytest.approx(32.0), pytest.approx(0.0, abs=1e-6), 10)
+    found = summarize(np.full(10, math.log(32)))
+    assert (found.value, found.error) == pytest.approx((32.0, 0.0), abs=1e-6)
+    assert found.n_tokens == 10
 
 
 def test_perplexity_has_the_standard_error_of_the_mean_loss_times_itself() -> None:
@@ -57,8 +61,14 @@ def test_perplexity_of_one_token_has_no_error() -> None:
 
 def test_scored_rows_are_the_models_logits_of_the_second_half(model: emel.Model) -> None:
     ids = np.random.default_rng(1).integers(0, 256, N_CTX).tolist()
-    rows, next_ids = [], []
-    visit_scored(model, ids, N_CTX // 2, lambda some, after: (rows.append(some.copy()), next_ids.extend(after)))
+    rows: list[NDArray[np.float32]] = []
+    next_ids: list[int] = []
+
+    def keep(some: NDArray[np.float32], after: Sequence[int]) -> None:
+        rows.append(some.copy())
+        next_ids.extend(after)
+
+    visit_scored(model, ids, N_CTX // 2, keep)
     assert len(rows) > 1
     assert np.array_equal(np.concatenate(rows), model.logits(ids)[N_CTX // 2 : -1])
     assert next_ids == ids[N_CTX // 2 + 1 :]

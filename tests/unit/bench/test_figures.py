@@ -12,7 +12,10 @@ MACHINE: dict[str, str | int] = {"cpu": "A CPU", "cpus": 2, "system": "Linux 6 x
 def sample_report() -> FigureReport:
     columns = {"share": Column("of the roof", "{:.0%}"), "ratio": Column("ratio", "{:.2f}x")}
     report = FigureReport("kernels", "avx2", 1, 3, columns, ["a note", "in two lines"], machine=MACHINE)
-    figures = (([98.0, 100.0, 102.0], {"share": 0.8}), ([5.0], {"ratio": 1.5, "share": None}))
+    figures: tuple[tuple[list[float], dict[str, float | None]], ...] = (
+        ([98.0, 100.0, 102.0], {"share": 0.8}),
+        ([5.0], {"ratio": 1.5, "share": None}),
+    )
     for tokens, (samples, extras) in enumerate(figures, 1):
         report.figures.append(Figure({"format": "Q4_0", "tokens": tokens}, "G/s", summarize(samples), extras))
     return report

@@ -90,7 +90,7 @@ class FakeApi:
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setitem(sys.modules, "llama_cpp", fake)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "llama_cpp", fake)
     return fake
 
 

@@ -180,7 +180,7 @@ def write_directory(
         elif not stem.startswith("rope_"):
             tensors[f"{names.get(stem, OUTER.get(stem))}.{end}"] = values
     shards = [dict(list(tensors.items())[index::n_shards]) for index in range(n_shards)]
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for index, shard in enumerate(shards, 1):
         file = "model.safetensors" if n_shards == 1 else f"model-{index:05}-of-{n_shards:05}.safetensors"
         save_file(shard, folder / file)

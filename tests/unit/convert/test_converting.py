@@ -302,7 +302,7 @@ def copy_with(source: Path, target: Path, **changes: object) -> Path:
 def test_matrices_get_the_wanted_type_and_norms_stay_exact(
     llama: Path, tmp_path: Path, out_type: str, kind: str
 ) -> None:
-    seen = []
+    seen: list[Any] = []
     convert_directory(llama, tmp_path / "out.gguf", out_type, report=seen.append)
     with open_gguf(tmp_path / "out.gguf") as file:
         assert file.tensors["blk.0.ffn_up.weight"].type is TensorType[kind]

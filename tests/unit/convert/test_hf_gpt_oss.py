@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
@@ -38,7 +38,7 @@ def random_blocks(rows: int, cols: int, seed: int) -> tuple[NDArray[np.uint8], N
 def test_published_blocks_keep_their_values(tmp_path: Path) -> None:
     name = "model.layers.7.mlp.experts."
     gate_up, down = random_blocks(2 * D_FF, D_MODEL, 1), random_blocks(D_MODEL, D_FF, 2)
-    tensors = {}
+    tensors: dict[str, NDArray[Any]] = {}
     for which, (blocks, scales, _) in (("gate_up_proj", gate_up), ("down_proj", down)):
         tensors |= {f"{name}{which}_blocks": blocks, f"{name}{which}_scales": scales}
     save_file(tensors, tmp_path / "model.safetensors")

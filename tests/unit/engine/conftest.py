@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import emel
+from emel.memory.kv import KvCache
 from emel.text.chat import ChatTemplate
 from model.tiny_llama import Geometry, write_tiny_llama
 
@@ -49,9 +50,11 @@ def model(shared_model: emel.Model) -> Iterator[emel.Model]:
 def n_open(model: emel.Model) -> int:
     """Sequences in use, by the wave and by the memory's rows, which must agree."""
     engine = model.engine
+    memory = engine.memory
+    assert isinstance(memory, KvCache)
 
     def count() -> int:
-        rows = sum(state is not None for state in engine.memory._sequences)
+        rows = sum(state is not None for state in memory._sequences)
         assert rows == len(engine.wave.context.lanes)
         return rows
 

@@ -103,9 +103,9 @@ def test_numbers_that_python_does_not_turn_into_text_are_refused() -> None:
         ):
             checked_whole(value, "n")
     for name in ("seed", "max_tokens", "temperature", "top_k", "stop", "logit_bias", "stop_token_ids", "samplers"):
-        for value in (huge, -huge, [huge], {huge: 1.0}, {65: huge}):
+        for wrong in (huge, -huge, [huge], {huge: 1.0}, {65: huge}):
             with pytest.raises(RequestError):
-                checked_sampling({name: value})
+                checked_sampling({name: wrong})
 
 
 def test_stop_strings_are_bounded_in_all() -> None:

@@ -40,7 +40,7 @@ def test_cancelled_task_cancels_its_request(slow: SlowGraph, model: emel.Model) 
         with pytest.raises(asyncio.CancelledError):
             await task
         stream = model.astream("to be")
-        reader = asyncio.create_task(anext(stream))  # type: ignore[arg-type]
+        reader = asyncio.create_task(anext(stream))
         await asyncio.sleep(0.01)
         reader.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -13,6 +13,7 @@ from emel.engine.needs import needed_bytes
 from emel.engine.options import LoadOptions
 from emel.gguf import open_gguf
 from emel.kernel.host_memory import HostMemory
+from emel.memory.kv import KvCache
 from model.every_model import EVERY_MODEL
 from model.tiny_models import write_tiny_model
 
@@ -100,6 +101,7 @@ def test_what_is_counted_is_what_is_allocated(tmp_path: Path) -> None:
     with emel.load(path, n_threads=1, n_ctx=64, n_lanes=2, memory="1GiB") as model:
         engine = model._open()
         assembly = engine.graph.plan.assembly
+        assert isinstance(engine.memory, KvCache)
         logits = engine.batch.capacity.max_outputs * engine.model.parameters.n_vocab * 4
         allocated = engine.model.weights.n_bytes + engine.memory.n_bytes + assembly.placement.n_bytes + logits
     assert n_bytes == allocated

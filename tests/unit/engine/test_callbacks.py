@@ -30,7 +30,7 @@ def test_listener_without_its_methods_is_refused_and_the_wave_goes_on(model: eme
 
 def test_every_listener_of_several_is_looked_at(model: emel.Model) -> None:
     with pytest.raises(RequestError, match=r"Deaf object .*, which has no method on_end and no on_failure"):
-        model.submit_all([1], [Deaf(), Deaf()], max_tokens=2)
+        model.submit_all([1], [Deaf(), Deaf()], max_tokens=2)  # type: ignore[list-item]
     for listeners in (None, 5, "ab"):
         with pytest.raises(RequestError, match=r"the listeners are .*: they must be a list, one for each answer"):
             model.submit_all([1], listeners, max_tokens=2)  # type: ignore[arg-type]

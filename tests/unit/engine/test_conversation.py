@@ -64,11 +64,13 @@ def test_what_is_wrong_with_a_conversation_is_told_when_it_is_made(chatty: emel.
 def test_variables_of_the_template_are_for_every_chat(chatty: emel.Model) -> None:
     chatty._template = ChatTemplate("{{ messages[-1].content }}{% if shout %}!!!!!!!!{% endif %}", bos="", eos="")
     messages = [{"role": "user", "content": "hello"}]
-    loud = {"chat_template_kwargs": {"shout": True, "self": 1, "tokenizer": 2}}
+    loud: dict[str, Any] = {"chat_template_kwargs": {"shout": True, "self": 1, "tokenizer": 2}}
     n_plain = chatty.chat(messages, **GREEDY).n_prompt_tokens
     n_loud = chatty.chat(messages, **loud, **GREEDY).n_prompt_tokens
     assert n_loud > n_plain
-    assert list(chatty.chat(messages, stream=True, **loud, **GREEDY))[-1].completion.n_prompt_tokens == n_loud
+    streamed = list(chatty.chat(messages, stream=True, **loud, **GREEDY))[-1].completion
+    assert streamed is not None
+    assert streamed.n_prompt_tokens == n_loud
     assert asyncio.run(chatty.achat(messages, **loud, **GREEDY)).n_prompt_tokens == n_loud
     assert [each.n_prompt_tokens for each in chatty.chat_many([messages] * 2, **loud, **GREEDY)] == [n_loud] * 2
     conversation = chatty.session(**loud, **GREEDY)

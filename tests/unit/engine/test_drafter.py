@@ -15,6 +15,8 @@ from emel.engine.draft_share import share_for_draft
 from emel.engine.needs import needed_bytes
 from emel.engine.options import LoadOptions
 from emel.errors import ModelLoadError, ModelNotFoundError, RequestError
+from emel.memory.kv import KvCache
+from emel.model.loader import LoadedModel
 from model.every_model import EVERY_MODEL
 from model.tiny_llama import Geometry, write_tiny_llama
 from model.tiny_models import write_tiny_model
@@ -55,6 +57,7 @@ def n_open_drafts(model: emel.Model) -> int:
     drafter = model.engine.drafter
     assert drafter is not None
     memory = drafter.memory
+    assert isinstance(memory, KvCache)
     return model.engine.between_steps(lambda: sum(state is not None for state in memory._sequences))
 
 
@@ -133,7 +136,10 @@ def test_draft_model_is_part_of_the_budget(tiny_path: Path) -> None:
         drafter = model.engine.drafter
         assert drafter is not None
         assert drafter.memory.n_blocks == share.sizes.n_blocks
-        taken = sum(each.n_bytes for each in (drafter._opened[0].weights, drafter.memory))  # type: ignore[union-attr]
+        loaded = drafter._opened[0]
+        assert isinstance(loaded, LoadedModel)
+        assert isinstance(drafter.memory, KvCache)
+        taken = loaded.weights.n_bytes + drafter.memory.n_bytes
         assert 0 < taken <= share.n_bytes
         answer = model.generate_ids([70, 90, 65, 81, 68], **GREEDY)
         assert answer.n_accepted_tokens == answer.n_draft_tokens > 20

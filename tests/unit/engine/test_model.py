@@ -501,6 +501,7 @@ def rewrite(path: Path, name: str, change: Any) -> None:
     import gguf
 
     tensor = next(each for each in gguf.GGUFReader(path, "r+").tensors if each.name == name)
+    assert isinstance(tensor.data, np.memmap)
     change(tensor.data)
     tensor.data.flush()
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from emel.engine import models
+from emel.engine.hub_cache import models_folder
 from emel.engine.hub_wheels import WheelPart
 from emel.engine.models import (
     BUILTIN_MODELS,
@@ -296,11 +297,11 @@ def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytes
     monkeypatch.delenv("EMEL_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert models.models_folder() == tmp_path / "xdg" / "emel" / "models"
+    assert models_folder() == tmp_path / "xdg" / "emel" / "models"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert models.models_folder() == tmp_path / ".cache" / "emel" / "models"
+    assert models_folder() == tmp_path / ".cache" / "emel" / "models"
     monkeypatch.setenv("EMEL_CACHE", "~/mine")
-    assert models.models_folder() == tmp_path / "mine" / "models"
+    assert models_folder() == tmp_path / "mine" / "models"
 
 
 def test_no_home_folder_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +118,7 @@ def run_schedule(model: emel.Model, random: Random) -> list[Heard]:
 
     for index, heard in enumerate(everyone):
         step = 0 if index == 0 else random.randrange(25)
-        schedule.at(step, lambda heard=heard: submit(heard))
+        schedule.at(step, partial(submit, heard))
 
     def advance_if_idle() -> None:
         if schedule.due and not context.lanes and not context.waiting:  # nobody makes a step any more

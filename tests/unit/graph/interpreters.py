@@ -83,7 +83,9 @@ def linear(x: Array, weight: Array, bias: Array | None) -> Array:
 
 def rope_table(step: Step, frequencies: Array, magnitude: float) -> Array:
     angles = [(step.first_position + i) * frequencies[0] for i in range(len(step.tokens))]
-    return np.array([np.stack([np.cos(a), np.sin(a)], axis=1).ravel() for a in angles], np.float32) * magnitude
+    return np.array([np.stack([np.cos(a), np.sin(a)], axis=1).ravel() for a in angles], np.float32) * np.float32(
+        magnitude
+    )
 
 
 def norm_heads(x: Array, weight: Array | None, epsilon: float) -> Array:
@@ -203,9 +205,9 @@ def run_graph(  # noqa: PLR0912, PLR0915 - a branch for each kind
         if isinstance(op, ops.Embed):
             values[op.out.index] = weights[op.weight.index][step.tokens] * np.float32(op.scale)
         elif isinstance(op, RopeTable):
-            values[op.out.index] = rope_table(step, weights[op.frequencies.index], np.float32(op.magnitude))
+            values[op.out.index] = rope_table(step, weights[op.frequencies.index], op.magnitude)
         elif isinstance(op, ops.Add):
-            values[op.out.index] = add(*read[:2], op.scale, read[2] if len(read) > 2 else None)
+            values[op.out.index] = add(read[0], read[1], op.scale, read[2] if len(read) > 2 else None)
         elif isinstance(op, ops.RmsNorm):
             assert op.out is not None
             values[op.out.index] = rms_norm(read[0], weights[op.weight.index][0], op.epsilon)
@@ -221,7 +223,7 @@ def run_graph(  # noqa: PLR0912, PLR0915 - a branch for each kind
             (part,) = op.parts
             bias = None if part.bias is None else weights[part.bias.index]
             n_experts = op.routing.width
-            values[part.out.index] = expert_linear(*read, weights[part.weight.index], bias, n_experts)
+            values[part.out.index] = expert_linear(read[0], read[1], weights[part.weight.index], bias, n_experts)
         elif isinstance(op, ops.Linear):
             (part,) = op.parts
             bias = None if part.bias is None else weights[part.bias.index]
@@ -319,7 +321,7 @@ def _run_record(  # noqa: PLR0912, PLR0915 - a branch for each kind
         values = weights[r.weight[0]]
         arena.f32(r.out[0], n_rows, values.shape[1])[:] = values[step.tokens] * np.float32(r.param[0])
     elif r.kind == abi.OpKind.ROPE_TABLE:
-        table = rope_table(step, weights[r.weight[0]], np.float32(r.param[0]))
+        table = rope_table(step, weights[r.weight[0]], r.param[0])
         arena.f32(r.out[0], n_rows, table.shape[1])[:] = table
     elif r.kind == abi.OpKind.RMS_NORM:
         x = arena.f32(r.in_[0], n_rows, n)
@@ -347,10 +349,10 @@ def _run_record(  # noqa: PLR0912, PLR0915 - a branch for each kind
         n_heads, n_kv_heads, head_dim, n_rot, pairing, layer = r.dim[:6]
         assert pairing == 0
         q, k = arena.f32(r.in_[0], n_rows, n_heads * head_dim), arena.f32(r.in_[1], n_rows, n_kv_heads * head_dim)
-        table = arena.f32(r.in_[3], n_rows, n_rot) if n_rot else None
+        turns = arena.f32(r.in_[3], n_rows, n_rot) if n_rot else None
         for x, index in ((q, r.weight[0]), (k, r.weight[1])):
             norm = None if index == abi.NO_WEIGHT else weights[index][0]
-            x[:] = rotate(norm_heads(x, norm, r.param[0]), table, head_dim)
+            x[:] = rotate(norm_heads(x, norm, r.param[0]), turns, head_dim)
         store(step, layer, k, arena.f32(r.in_[2], n_rows, n_kv_heads * head_dim))
     elif r.kind == abi.OpKind.ATTENTION:
         heads = ops.Heads(*r.dim[:3])

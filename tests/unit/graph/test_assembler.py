@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from emel.graph import assembler
+from emel.graph.allocator import Placement
 from emel.graph.assembler import Assemble, AssemblerContext, AssemblerMachine, State, assemble
 from emel.graph.capacity import Capacity
 from emel.graph.errors import GraphError
+from emel.kernel.numerics import Activations
 from unit.graph.interpreters import FakeSizes
 from unit.graph.tiny import Tiny
 
 if TYPE_CHECKING:
     from emel.graph.ops import Graph
-    from emel.kernel.numerics import Activations
 
 CAPACITY = Capacity(4, 2, 1, 4)
 
@@ -86,7 +87,7 @@ def test_assembler_validates_what_fusing_made(monkeypatch: pytest.MonkeyPatch) -
 def test_assembler_reports_sizes_the_library_refuses() -> None:
     class NoSizes(FakeSizes):
         @staticmethod
-        def quantized_bytes(width: int, activations: Activations, /) -> int:
+        def quantized_bytes(width: int, activations: Activations = Activations.INT16, /) -> int:
             raise ValueError("the native library has no size for that")
 
     with pytest.raises(GraphError, match="has no size for that"):
@@ -95,7 +96,7 @@ def test_assembler_reports_sizes_the_library_refuses() -> None:
 
 def test_assembler_never_trusts_the_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        assembler, "place", lambda intervals: assembler.Placement({each.storage: 0 for each in intervals}, 1 << 20)
+        assembler, "place", lambda intervals: Placement({each.storage: 0 for each in intervals}, 1 << 20)
     )
     with pytest.raises(GraphError, match="on the same bytes"):
         assemble(Tiny().build, CAPACITY, sizes=FakeSizes())

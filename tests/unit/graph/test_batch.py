@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from emel.graph.batch import Batch, KvBinding, Outputs, StateBinding
@@ -79,7 +80,7 @@ def test_batch_logits_are_views_of_existing_outputs(batch: Batch) -> None:
     batch.add([1, 2], 0, 0, outputs=Outputs.ALL)
     row = batch.logits(1)
     assert (len(row), row.format) == (batch.n_vocab, "f")
-    row[0] = 2.5
+    np.asarray(row)[0] = 2.5
     assert batch.logits(1)[0] == 2.5
     assert batch.logits_address(1) - batch.logits_address(0) == 4 * batch.n_vocab
     for output in (2, -1):

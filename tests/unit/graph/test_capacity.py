@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,9 @@ CAPACITY = Capacity(8, 2, 3, 4)
 @pytest.mark.parametrize("name", ["max_tokens", "max_outputs", "max_sequences", "n_blocks"])
 @pytest.mark.parametrize("value", [0, -1, 2**31])
 def test_capacity_refuses_what_is_out_of_range(name: str, value: int) -> None:
+    changed: dict[str, Any] = {name: value}
     with pytest.raises(GraphError, match=f"{name} is {value}: 1 to 2147483647 are allowed"):
-        replace(CAPACITY, **{name: value})
+        replace(CAPACITY, **changed)
 
 
 @pytest.mark.parametrize("value", [-1, 2**31])

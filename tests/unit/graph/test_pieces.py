@@ -48,8 +48,8 @@ def test_a_graph_without_one_output_matrix_cannot_be_cut() -> None:
 def test_pieces_out_of_order_break_the_rule() -> None:
     cut = cut_logits(Tiny().build(), 16)
     operations = list(cut.operations)
-    second = next(at for at, each in enumerate(operations) if isinstance(each, Linear) and each.first_logit == 16)
-    operations[second] = replace(operations[second], first_logit=32)
+    second = next(each for each in operations if isinstance(each, Linear) and each.first_logit == 16)
+    operations[operations.index(second)] = replace(second, first_logit=32)
     (found,) = violations(replace(cut, operations=tuple(operations)), RULES)
     assert found.fault == "a piece of the logits does not begin at 16, where the one before it ends"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ def run_all(tiny: Tiny, capacity: Capacity, chunks: list[list[int]], n_lanes: in
     """The logits of every token of a sequence, fed in chunks."""
     graph = tiny.build()
     table = int32_array(4)
-    table[:] = memoryview(np.array([2, 0, 3, 1], np.int32))
+    table[:] = memoryview(array("i", [2, 0, 3, 1]))
     kv = Memory(kv_bytes(graph.n_kv_layers, 4, graph.heads.n_kv_heads, graph.heads.head_dim))
     binding = KvBinding(kv.address, kv.n_bytes, address_of(table), 1, 4)
     slots, state = int32_array(1), None

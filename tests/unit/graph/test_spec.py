@@ -275,7 +275,7 @@ BROKEN: list[tuple[Callable[[ops.Graph], object], str, ops.Graph]] = [
     (
         spec.reads_the_right_form,
         "as quantized",
-        change(FUSED, ops.Gated, lambda o: replace(o, up=replace(o.up, form=ops.Form.QUANTIZED))),
+        change(FUSED, ops.Gated, lambda o: replace(o, up=o.up and replace(o.up, form=ops.Form.QUANTIZED))),
     ),
     (
         spec.reads_the_right_form,

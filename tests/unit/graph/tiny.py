@@ -66,14 +66,14 @@ class Tiny:
         table = b.rope_table(b.vector("frequencies", self.n_rot // 2, TensorType.F64), magnitude=self.magnitude)
         x = b.embed(b.matrix("embedding", self.n_vocab, self.d_model, embed_type))
 
-        def linear(x_, name, rows, type_):  # type: ignore[no-untyped-def]
+        def linear(x_: Value, name: str, rows: int, type_: TensorType) -> Value:
             bias = b.vector(f"{name}.bias", rows) if self.has_bias else None
             return b.linear(x_, b.matrix(name, rows, x_.width, type_), bias)
 
-        def norm_result(x_, which):  # type: ignore[no-untyped-def]
+        def norm_result(x_: Value, which: int) -> Value:
             return b.rms_norm(x_, b.vector(f"{layer}.norm{which}", self.d_model), 1e-5) if self.norms_results else x_
 
-        def norm_input(x_, which):  # type: ignore[no-untyped-def]
+        def norm_input(x_: Value, which: int) -> Value:
             return b.rms_norm(x_, b.vector(f"{layer}.norm{which}", self.d_model), 1e-5) if self.norms_inputs else x_
 
         for layer in range(self.n_layers):
@@ -164,7 +164,7 @@ def raw_weights(graph: Graph, seed: int = 0) -> dict[str, bytes]:
 
 def float_weights(graph: Graph, raw: dict[str, bytes]) -> list[np.ndarray]:
     """Weight index -> (rows, cols) values."""
-    arrays = []
+    arrays: list[np.ndarray] = []
     for weight in graph.weights:
         if weight.type is TensorType.F64:
             arrays.append(np.frombuffer(raw[weight.name], np.float64).reshape(1, -1))

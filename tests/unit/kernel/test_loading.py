@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -151,7 +151,11 @@ def test_whichever_read_fails_is_the_one_error(tmp_path: Path, pool: LanePool) -
     while fail_at == 0 or error is not None:
         fail_at += 1
         reads = FaultyReads(file.path, fail_at)
-        error = error_of(lambda calls=reads.calls: load(pool, file, extents, calls=calls).close())
+
+        def load_it(calls: Any = reads.calls) -> None:
+            load(pool, file, extents, calls=calls).close()
+
+        error = error_of(load_it)
         if error is not None:
             assert re.fullmatch(rf"cannot read {str(file.path)!r} at byte \d+: Input/output error", str(error))
     assert reads.n_calls == fail_at - 1

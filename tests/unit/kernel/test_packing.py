@@ -3,7 +3,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import gguf
 import numpy as np
@@ -77,7 +77,7 @@ def test_pack_keeps_vectors_plain(pool: LanePool) -> None:
     double = Vector("double", TensorType.F64, 2, array("d", [0.1, 1e300]))
     weights = pack(pool, [], [vector("single", [0.1, 2.0]), half, double])
 
-    def values(name: str, code: str) -> list[float]:
+    def values(name: str, code: Literal["f", "d"]) -> list[float]:
         location = weights.locate(name)
         return array(code, ctypes.string_at(location.address, location.n_bytes)).tolist()
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +49,10 @@ def exact_yarn(
     base: float, n: int, factor: float, context: float, fast: float, slow: float, *, keep_fractions: bool
 ) -> tuple[np.ndarray, float]:
     """As equations 17 to 23 of https://arxiv.org/abs/2309.00071 put it."""
-    pair_of = lambda turns: n * np.log(context / (turns * 2 * np.pi)) / (2 * np.log(base))  # noqa: E731
+
+    def pair_of(turns: float) -> Any:
+        return n * np.log(context / (turns * 2 * np.pi)) / (2 * np.log(base))
+
     low, high = pair_of(fast), pair_of(slow)
     if not keep_fractions:
         low, high = np.floor(low), np.ceil(high)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from array import array
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,7 @@ def test_sampler_allocates_nothing_natively() -> None:
 def test_sampler_refuses_bad_parameters() -> None:
     with pytest.raises(ValueError, match="cannot sample from 0 logits"):
         NativeSampler(0, temperature=1.0)
-    for bad in ({"temperature": -1.0}, {"temperature": 1.0, "top_p": 1.5}, {"temperature": 1.0, "min_p": -1.0}):
+    faulty: tuple[dict[str, Any], ...] = ({"temperature": -1.0}, {"top_p": 1.5}, {"min_p": -1.0})
+    for bad in faulty:
         with pytest.raises(NativeError):
-            NativeSampler(5, **bad).choose(address_of(LOGITS), 0)
+            NativeSampler(5, **{"temperature": 1.0} | bad).choose(address_of(LOGITS), 0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 import sys
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -251,21 +252,33 @@ def prepared() -> CacheModel:
     return model
 
 
+def in_turn(*changes: Callable[[CacheModel], object]) -> Callable[[CacheModel], object]:
+    """One change after the other."""
+    return lambda model: [change(model) for change in changes]
+
+
 CHANGES: Mapping[str, Callable[[CacheModel], object]] = {
     "copy a shared tail": lambda model: model.extend_all({0: [6]}),
-    "grow past what is free": lambda model: (
-        model.cache.reserve_all([(0, 30), (1, 20)]), model.cache.rollback(0, 30), model.cache.rollback(1, 20)
+    "grow past what is free": in_turn(
+        lambda model: model.cache.reserve_all([(0, 30), (1, 20)]),
+        lambda model: model.cache.rollback(0, 30),
+        lambda model: model.cache.rollback(1, 20),
     ),
     "publish what is stored": lambda model: model.cache.publish(2, model.tokens[2]),
     "publish what a twin published": lambda model: model.cache.publish(1, model.tokens[1]),
     "fork": lambda model: model.fork(0),
     "open on a prefix": lambda model: model.open([*[2] * 16, 1], reuse=True),
-    "roll back into a shared block": lambda model: (model.rollback(0, 10), model.extend_all({0: [8]})),
+    "roll back into a shared block": in_turn(
+        lambda model: model.rollback(0, 10), lambda model: model.extend_all({0: [8]})
+    ),
     "roll back to nothing": lambda model: model.rollback(1, 100),
     "close": lambda model: model.close(0),
-    "close the last user of a chain": lambda model: (model.close(2), model.close(1), model.close(0)),
-    "write a published block": lambda model: (
-        model.close(1), model.rollback(0, 20), model.extend_all({0: [9]}), model.cache.publish(0, model.tokens[0])
+    "close the last user of a chain": in_turn(*(partial(CacheModel.close, sequence=each) for each in (2, 1, 0))),
+    "write a published block": in_turn(
+        lambda model: model.close(1),
+        lambda model: model.rollback(0, 20),
+        lambda model: model.extend_all({0: [9]}),
+        lambda model: model.cache.publish(0, model.tokens[0]),
     ),
     "evict": lambda model: model.cache.prefixes.clear(),
 }  # fmt: skip

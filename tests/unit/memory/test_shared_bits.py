@@ -83,7 +83,7 @@ def test_forks_that_part_in_one_step_give_their_solo_bits(runner: Runner) -> Non
     parent, _ = runner.cache.open_with_prefix(PROMPT)
     runner.step({parent: PROMPT})
     children = [runner.cache.fork(parent) for _ in range(2)]
-    wanted = {each: [*PROMPT, 1 + index] for index, each in enumerate([parent, *children])}
+    wanted: dict[int, Sequence[int]] = {each: [*PROMPT, 1 + index] for index, each in enumerate([parent, *children])}
     assert runner.step(wanted) == [runner.solo(ids) for ids in wanted.values()]
     assert len({runner.cache.blocks(each)[2] for each in wanted}) == 3
     assert len({runner.cache.blocks(each)[:2] for each in wanted}) == 1
@@ -93,7 +93,7 @@ def test_prefixes_computed_at_once_are_joined_without_a_change_of_bits(runner: R
     opened = [runner.cache.open_with_prefix(PROMPT)[0] for _ in range(3)]
     runner.step(dict.fromkeys(opened, PROMPT))
     assert len({runner.cache.blocks(each)[:2] for each in opened}) == 1
-    wanted = {each: [*PROMPT, each] for each in opened}
+    wanted: dict[int, Sequence[int]] = {each: [*PROMPT, each] for each in opened}
     assert runner.step(wanted) == [runner.solo(ids) for ids in wanted.values()]
 
 

@@ -60,7 +60,7 @@ class LlamaFile:
         for name, shape in self.all_tensors().items():
             values = (rng.standard_normal(shape) / 8).astype(np.float32)
             if name == "rope_freqs.weight":
-                values = 1.0 + np.abs(values)
+                values = np.float32(1.0) + np.abs(values)
             elif name.endswith("norm.weight"):
                 values += 1.0
             type_ = self.types.get(name, self.matrix_type if len(shape) == 2 else F32)

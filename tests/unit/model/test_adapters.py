@@ -210,7 +210,7 @@ def test_fingerprints_tell_adapters_and_scales_apart(llama: Path, tmp_path: Path
     first, second = (write_adapter(tmp_path / f"{seed}.gguf", {QUERY: pair_for((256, 128), seed)}) for seed in range(2))
     fingerprints = set()
     for lora in ([], [first], [second], [(first, 0.5)], [first, second]):
-        with emel.load(llama, n_ctx=64, n_threads=1, n_lanes=1, lora=lora) as model:  # type: ignore[arg-type]
+        with emel.load(llama, n_ctx=64, n_threads=1, n_lanes=1, lora=lora) as model:
             fingerprints.add(model.fingerprint)
     assert len(fingerprints) == 5
 

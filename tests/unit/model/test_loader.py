@@ -13,6 +13,7 @@ from emel.graph.batch import Batch, Outputs
 from emel.graph.capacity import Capacity
 from emel.graph.reservation import ReservedGraph
 from emel.io.errors import SourceError
+from emel.kernel.loading import load_packed
 from emel.kernel.pool import LanePool
 from emel.memory.kv import KvCache
 from emel.model import loader
@@ -165,7 +166,6 @@ def test_loader_reports_a_file_that_shrinks_while_it_is_packed(
     tmp_path: Path, pool: LanePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = LlamaFile().write(tmp_path)
-    load_packed = loader.load_packed
 
     def shrink_then_load(*arguments: Any, **options: Any) -> PackedWeights:  # the vectors have been read
         os.truncate(path, 64)

@@ -41,7 +41,7 @@ def serve() -> Iterator[Callable[..., TestClient]]:
     opened: list[TestClient] = []
 
     def start(models: FakeModel | dict[str, Any], aliases: dict[str, str] | None = None, **settings: Any) -> TestClient:
-        loads = {"fake": lambda: models} if isinstance(models, FakeModel) else models
+        loads: dict[str, Any] = {"fake": lambda: models} if isinstance(models, FakeModel) else models
         app = create_app(ServedModels(loads, aliases), Settings(**settings))
         client = TestClient(app, raise_server_exceptions=False)
         client.event_hooks = {"response": [hold_to_document]}

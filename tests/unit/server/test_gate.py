@@ -115,14 +115,14 @@ def test_more_answers_than_could_ever_wait_are_400(serve: Callable[..., TestClie
 
 def test_errors_have_anthropics_shape_under_its_paths(serve: Callable[..., TestClient]) -> None:
     client = serve(FakeModel("x"), api_keys=("k",), max_body_bytes=1000)
-    given = {"headers": {"x-api-key": "k"}}
+    headers = {"x-api-key": "k"}
     expected = {
         "authentication_error": client.post("/v1/messages", json={}),
-        "invalid_request_error": client.post("/v1/messages", json={}, **given),
-        "request_too_large": client.post("/v1/messages", content=b" " * 2000, **given),
+        "invalid_request_error": client.post("/v1/messages", json={}, headers=headers),
+        "request_too_large": client.post("/v1/messages", content=b" " * 2000, headers=headers),
     }
     for kind, response in expected.items():
         assert set(response.json()) == {"type", "error"}
         assert response.json()["type"] == "error"
         assert response.json()["error"]["type"] == kind
-    assert client.get("/v1/messages", **given).json()["type"] == "error"
+    assert client.get("/v1/messages", headers=headers).json()["type"] == "error"

@@ -93,7 +93,7 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
     ("/tokenize", {"content": "a", "add_special": True, "with_pieces": True}),
     ("/detokenize", {"tokens": [1, 2]}),
 ]  # fmt: skip
-ODD = [
+ODD: list[Any] = [
     None, True, -1, 0, 1, 2**31, 2**63, 2**64, -(2**70), 1e308, 0.5, "", "a", "\0", "\U0010ffff", "<|im_end|>",
     "{{ x }}", [], {}, [[]], [None], {"": None}, ["a", 1], {"type": None}, {"type": "text"}, {"type": "function"},
     {"role": "tool"},

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LOOKS = ("/props", "/slots")  # 503 of a model that was unloaded, or is being loaded
 
 
-def no_failure(ctx: Any, response: Any, case: schemathesis.Case) -> bool | None:
+def no_failure(ctx: Any, response: Any, case: schemathesis.Case[Any]) -> bool | None:
     if response.status_code == 503 and case.path in LOOKS:
         assert "is not loaded" in response.text or "Loading model" in response.text
         return None
@@ -55,7 +55,7 @@ def ended() -> Iterator[None]:
 @SCHEMA.exclude(path=list(STREAMS)).parametrize()
 @hypothesis.settings(max_examples=10, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 def test_no_request_is_answered_with_a_failure_or_with_what_the_document_does_not_tell(
-    case: schemathesis.Case,
+    case: schemathesis.Case[Any],
 ) -> None:
     case.call_and_validate(checks=CHECKS)
 

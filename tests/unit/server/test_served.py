@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +13,14 @@ from emel.server.errors import ApiError
 from emel.server.served import ServedModels
 from emel.server.served_model import LoadState, ServedModel
 from unit.server.fake_model import FakeModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def loads(**models: Callable[[], FakeModel]) -> dict[str, Any]:
+    """What loads fake models, for real ones."""
+    return models
 
 
 async def until_loaded(models: ServedModels) -> None:
@@ -29,7 +38,7 @@ def test_requests_for_a_model_that_is_loaded_anew_wait_whether_health_was_asked_
         return FakeModel("x")
 
     async def run() -> None:
-        models = ServedModels({"a": load})
+        models = ServedModels(loads(a=load))
         models.start()
         await until_loaded(models)
         await models.unload(models.first)
@@ -53,7 +62,7 @@ def test_requests_at_the_start_are_told_to_come_back() -> None:
         return FakeModel("x")
 
     async def run() -> None:
-        models = ServedModels({"a": load, "b": lambda: FakeModel("y")})
+        models = ServedModels(loads(a=load, b=lambda: FakeModel("y")))
         models.start()
         assert not models.is_ready
         with pytest.raises(ApiError, match="Loading model") as refusal:
@@ -81,17 +90,17 @@ def test_who_unloads_a_model_does_not_take_it_from_a_request_that_waits_for_it()
         return FakeModel("x")
 
     async def run() -> None:
-        models = ServedModels({"a": load})
+        models = ServedModels(loads(a=load))
         may_load.set()
         models.start()
         await until_loaded(models)
-        for first, then in ((models.ready, models.unload), (models.unload, models.ready)):
+        for first, then in (("ready", "unload"), ("unload", "ready")):
             await models.unload(models.first)
             may_load.clear()
             loading = asyncio.ensure_future(models.load(models.first))
             await asyncio.sleep(0)
-            given = {models.ready: "a", models.unload: models.first}
-            doing = [asyncio.ensure_future(each(given[each])) for each in (first, then)]  # type: ignore[operator]
+            given = {"ready": "a", "unload": models.first}
+            doing = [asyncio.ensure_future(getattr(models, each)(given[each])) for each in (first, then)]
             await asyncio.sleep(0.01)
             may_load.set()
             await asyncio.gather(loading, *doing)
@@ -108,7 +117,7 @@ def test_a_model_that_is_unloaded_again_and_again_is_not_loaded_for_ever() -> No
             await served.unload()
 
     async def run() -> None:
-        models = Fleeting({"a": lambda: FakeModel("x")})
+        models = Fleeting(loads(a=lambda: FakeModel("x")))
         with pytest.raises(ApiError, match="the model 'a' is not loaded") as refusal:
             await models.ready("a")
         assert refusal.value.status == 503
@@ -133,7 +142,7 @@ def test_a_model_is_not_loaded_while_what_it_was_is_still_there() -> None:
             n_open -= 1
 
     async def run() -> None:
-        models = ServedModels({"a": Slow})
+        models = ServedModels(loads(a=Slow))
         await models.ready("a")
         unloading = asyncio.ensure_future(models.unload(models.first))
         await asyncio.sleep(0)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from enum import Enum
 
+    from emel.sm.row import AnyRow
+
 MachineClass = type[BaseMachine[Any, Any]]
 SAMPLES: list[MachineClass] = [samples.DownloadMachine, samples.DownloadCoMachine, samples.SwitchMachine]
 MACHINES = machine_classes() + SAMPLES
@@ -48,8 +50,8 @@ class Replay:
     """The table of a machine class with ruled guards and recording effects, as a class of its own."""
 
     def __init__(self, machine_class: MachineClass) -> None:
-        self.holding: Row[Any, Any, Any] | None = None  # the only row whose guard holds; None: none does
-        self.taken: list[Row[Any, Any, Any]] = []
+        self.holding: AnyRow[Any, Any] | None = None  # the only row whose guard holds; None: none does
+        self.taken: list[AnyRow[Any, Any]] = []
         # Completion rows are left out, so that a replay stops after the row under test.
         self.rows = [row for row in machine_class.TABLE if row.event is not None]
         table = tuple(
@@ -57,13 +59,13 @@ class Replay:
         )
         self.machine_class: Any = type(f"Replayed{machine_class.__name__}", (machine_class,), {"TABLE": table})
 
-    def _guard(self, row: Row[Any, Any, Any]) -> Callable[[Any, Any], bool] | None:
+    def _guard(self, row: AnyRow[Any, Any]) -> Callable[[Any, Any], bool] | None:
         def ruled(context: object, event: object) -> bool:
             return self.holding is row
 
         return None if row.guard is None else ruled
 
-    def _effect(self, row: Row[Any, Any, Any]) -> Callable[[Any, Any], None]:
+    def _effect(self, row: AnyRow[Any, Any]) -> Callable[[Any, Any], None]:
         def record(context: object, event: object) -> None:
             self.taken.append(row)
 
@@ -81,8 +83,9 @@ def place(machine_class: Any, state: Enum) -> Any:
     return machine
 
 
-def blank(event_class: type) -> Any:
+def blank(event_class: type | None) -> Any:
     """An event without its fields: only its class matters to a table."""
+    assert event_class is not None
     return object.__new__(event_class)
 
 

@@ -167,7 +167,7 @@ def test_plain_effect_that_raises_does_so_from_result(policy: SchedulerPolicy) -
         INITIAL = Switch.OFF
         TABLE = (Row(Switch.OFF, Flip, None, flip, Switch.ON),)
 
-    context = SwitchContext(run=lambda: {}["nothing"])
+    context = SwitchContext(run=lambda: dict[str, int]()["nothing"])
     machine = SwitchCoMachine(context, policy)
     task = machine.dispatch_async(Flip())
     with pytest.raises(KeyError, match="nothing"):

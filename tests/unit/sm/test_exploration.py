@@ -7,7 +7,7 @@ at rest in a state the exploration knows, an event ends in a state it foresees, 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import settings
@@ -285,7 +285,8 @@ def test_every_combination_a_source_and_its_children_can_reach_ends_cleanly(tmp_
     events = [OpenSource(str(path), strategy) for strategy in Strategy] + [VerifySource(), CloseSource()]
     ways = walk(make, events, dispatch, states, max_depth=3)
     give_up_last()
-    ends = {combination[0] for combination in ways if combination[0] in SourceMachine.TERMINAL}
+    found = cast("dict[tuple[SourceState, object, object], object]", ways)
+    ends = {state for state, _, _ in found if state in SourceMachine.TERMINAL}
     assert ends
     without_fault = {
         (SourceState.IDLE, None, None),

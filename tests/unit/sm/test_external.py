@@ -413,10 +413,12 @@ def test_producers_race_and_every_round_is_delivered_in_order() -> None:
     n_producers, n_rounds = 4, 200
     policy = ExternalCompletionPolicy(n_producers)
     machine = window(policy, n_producers)
-    producers = [
-        threading.Thread(target=lambda index=index: [fire_once(policy, index) for _ in range(n_rounds)])
-        for index in range(n_producers)
-    ]
+
+    def fire_often(index: int) -> None:
+        for _ in range(n_rounds):
+            fire_once(policy, index)
+
+    producers = [threading.Thread(target=fire_often, args=(index,)) for index in range(n_producers)]
     for thread in producers:
         thread.start()
     for _ in range(n_rounds):

@@ -196,7 +196,7 @@ def test_dispatch_to_itself_is_refused_and_the_outer_one_goes_on() -> None:
 
 def test_machine_may_dispatch_to_another_of_its_class() -> None:
     inner = SwitchMachine(SwitchContext())
-    outer = SwitchMachine(SwitchContext(run=lambda: inner.dispatch(Flip())))  # type: ignore[func-returns-value]
+    outer = SwitchMachine(SwitchContext(run=lambda: inner.dispatch(Flip())))
     outer.dispatch(Flip())
     assert (outer.state, inner.state) == (Switch.ON, Switch.ON)
 

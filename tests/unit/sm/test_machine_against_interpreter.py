@@ -72,7 +72,7 @@ async def first_slowly(context: Log, event: object) -> None:
     await checkpoint()
 
 
-WAITING = {first: first_slowly, second: second, None: None}
+WAITING: dict[object, Any] = {first: first_slowly, second: second, None: None}
 LIMIT = 6
 
 
@@ -105,7 +105,7 @@ def outcome_of(dispatch: Callable[[object], object], event: object) -> str:
     return "done"
 
 
-rows = st.builds(
+rows: st.SearchStrategy[Row[Any, Any, Any]] = st.builds(
     Row,
     st.sampled_from(State),
     st.sampled_from([Red, Blue, None]),

@@ -154,7 +154,7 @@ def test_trace_numbers_contexts_as_it_meets_them() -> None:
 def test_nested_dispatch_is_recorded_before_and_lies_within() -> None:
     seen: list[Transition] = []
     inner = DownloadMachine(Context())
-    outer = SwitchMachine(SwitchContext(run=lambda: inner.dispatch(Begin(1))))  # type: ignore[func-returns-value]
+    outer = SwitchMachine(SwitchContext(run=lambda: inner.dispatch(Begin(1))))
     with trace(seen.append):
         outer.dispatch(Flip())
     nested, outermost = seen

@@ -14,6 +14,8 @@ from unit.sm.samples import Begin, ChunkRead, Context, DownloadMachine, Flip, Sw
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from emel.sm.trace import Transition
+
 
 def test_json_lines_holds_one_transition_a_line(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
@@ -42,7 +44,7 @@ def test_json_lines_holds_one_transition_a_line(tmp_path: Path) -> None:
 
 def test_perfetto_trace_is_an_array_of_complete_slices(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    seen = []
+    seen: list[Transition] = []
     with PerfettoTrace(path) as sink, trace(sink), trace(seen.append):
         machine = DownloadMachine(Context())
         machine.dispatch(Begin(1))

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,7 +56,7 @@ def test_every_call_runs_and_the_group_joins_them() -> None:
     with WorkerPool(2) as pool:
         group = JoinGroup()
         for index in range(5):
-            assert pool.try_submit(lambda index=index: done.append(index), group)
+            assert pool.try_submit(partial(done.append, index), group)
         assert group.wait() is True
         assert sorted(done) == [0, 1, 2, 3, 4]
 
@@ -157,14 +158,19 @@ def test_run_or_schedule_is_refused_by_a_full_pool_and_raises_what_the_call_rais
 def test_join_raises_what_the_earliest_call_raised_after_all_have_ended() -> None:
     ended: list[str] = []
 
-    def fail(error: Exception) -> None:
+    def end_late() -> None:
+        time.sleep(0.02)
+        ended.append("slow")
+
+    def fail(seconds: float, error: Exception) -> None:
+        time.sleep(seconds)
         raise error
 
     with WorkerPool(3) as pool:
         group = JoinGroup()
-        pool.try_submit(lambda: (time.sleep(0.02), ended.append("slow")), group)
-        pool.try_submit(lambda: (time.sleep(0.01), fail(ValueError("earliest"))), group)
-        pool.try_submit(lambda: fail(OSError("first in time")), group)
+        pool.try_submit(end_late, group)
+        pool.try_submit(partial(fail, 0.01, ValueError("earliest")), group)
+        pool.try_submit(partial(fail, 0.0, OSError("first in time")), group)
         with pytest.raises(ValueError, match="earliest"):
             group.wait()
         assert ended == ["slow"]
@@ -241,7 +247,7 @@ def test_closing_runs_everything_that_was_taken() -> None:
     pool = WorkerPool(1, n_tasks=4)
     (gate,) = occupy(pool)
     for index in range(4):
-        assert pool.try_submit(lambda index=index: done.append(index))
+        assert pool.try_submit(partial(done.append, index))
     threading.Timer(0.02, gate.opened.set).start()
     assert pool.close() == 0  # the worker ran them
     assert done == [0, 1, 2, 3]
@@ -282,7 +288,7 @@ def test_closing_says_when_a_submission_never_arrives(monkeypatch: pytest.Monkey
     monkeypatch.setattr(workers, "CLOSE_TIMEOUT_SECONDS", 0.02)
     pool = WorkerPool(1)
     pool._claim(1)
-    with pytest.raises(workers.MachineError, match=r"not handed over within 0\.02 s"):
+    with pytest.raises(MachineError, match=r"not handed over within 0\.02 s"):
         pool.close()
 
 
@@ -300,7 +306,13 @@ def test_pool_may_be_dropped_by_its_own_worker() -> None:
     (thread,) = pool._threads
     holder = [pool]
     gate = Gate()
-    assert pool.try_submit(lambda: (gate(), holder.clear(), gc.collect()))
+
+    def drop() -> None:
+        gate()
+        holder.clear()
+        gc.collect()
+
+    assert pool.try_submit(drop)
     del pool
     gate.opened.set()
     thread.join(PATIENCE)
@@ -371,16 +383,11 @@ def test_worker_and_its_place_are_free_again_when_the_join_returns() -> None:
             time.sleep(0.005)
 
     with WorkerPool(1, n_tasks=1) as pool:
-        group = SlowGroup()
-        for _ in range(5):
-            assert pool.try_submit(int, group)
-            assert group.wait() is True
-            assert pool.is_idle
-        group = JoinGroup()
-        for _ in range(5000):
-            assert pool.try_submit(int, group)
-            assert group.wait() is True
-            assert pool.is_idle
+        for group, n_rounds in ((SlowGroup(), 5), (JoinGroup(), 5000)):
+            for _ in range(n_rounds):
+                assert pool.try_submit(int, group)
+                assert group.wait() is True
+                assert pool.is_idle
 
 
 @pytest.mark.slow

@@ -18,7 +18,8 @@ from unit.text.tiny_vocabulary import IM_END, tiny_tokenizer
 CHATML = ChatTemplate(TEMPLATES["chatml"])
 GEMMA = ChatTemplate(TEMPLATES["gemma"])
 SYSTEM = {"role": "system", "content": "Be brief."}
-USER = {"role": "user", "content": "Hi"}
+USER: dict[str, Any] = {"role": "user", "content": "Hi"}
+TOLD: dict[str, Any] = {"role": "tool", "content": "12:00"}
 TOOL = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}
 CALL = {"id": "c1", "type": "function", "function": {"name": "clock", "arguments": '{"zone": "UTC"}'}}
 
@@ -71,7 +72,7 @@ def test_tools_are_the_templates_own_matter_where_it_knows_them() -> None:
 
 
 def test_calls_and_results_of_the_history_are_text_in_the_notation_that_is_asked_for() -> None:
-    history = [USER, {"role": "assistant", "content": None, "tool_calls": [CALL]}, {"role": "tool", "content": "12:00"}]
+    history = [USER, {"role": "assistant", "content": None, "tool_calls": [CALL]}, TOLD]
     prompt = render_chat(CHATML, history, tools=[TOOL])
     _, _, told = prompt.text.partition("Hi<|im_end|>\n<|im_start|>assistant\n")
     written, _, response = told.partition("<|im_end|>")
@@ -81,7 +82,7 @@ def test_calls_and_results_of_the_history_are_text_in_the_notation_that_is_asked
 
 
 def test_calls_of_the_history_are_text_also_where_no_tool_is_offered_any_more() -> None:
-    history = [USER, {"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "content": "12:00"}]
+    history = [USER, {"role": "assistant", "tool_calls": [CALL]}, TOLD]
     text = render_chat(CHATML, history).text
     assert "<tool_call>" in text
     assert "<tool_response>" in text

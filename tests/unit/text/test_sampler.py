@@ -30,7 +30,7 @@ def draws(batch: Any, n: int = 400, **params: Any) -> list[int]:
     return [sampler.choose(batch, 0, position) for position in range(n)]
 
 
-ROW = OneRow(0.0, 1.0, 2.0, -1.0)
+ROW: Any = OneRow(0.0, 1.0, 2.0, -1.0)
 
 
 def test_greedy_takes_the_likeliest_and_needs_no_seed() -> None:
@@ -167,7 +167,7 @@ def test_biases_reach_greedy_choices_and_may_forbid() -> None:
 
 @pytest.mark.parametrize("name", ["logit_bias", "stop_token_ids"])
 def test_tokens_outside_the_vocabulary_are_refused(name: str) -> None:
-    value = {4: 1.0} if name == "logit_bias" else [4]
+    value: Any = {4: 1.0} if name == "logit_bias" else [4]
     with pytest.raises(SamplingError, match=rf"{name} is 4: allowed are token ids of the vocabulary, 0 to 3"):
         made(**{name: value})
 
@@ -187,7 +187,7 @@ def test_penalties_see_the_prompt_and_what_was_taken_as_far_as_the_window(temper
 
 def test_windows_stay_right_over_a_long_answer() -> None:
     sampler = made(presence_penalty=90, repeat_last_n=3)
-    taken = []
+    taken: list[int] = []
     for position in range(2000):
         token = sampler.choose(EVEN, 0, position)
         assert token not in taken[-3:]
@@ -196,7 +196,7 @@ def test_windows_stay_right_over_a_long_answer() -> None:
 
 
 def test_dry_breaks_a_repetition_and_its_breakers_allow_it() -> None:
-    repeating = {"dry_multiplier": 90, "prompt_ids": [0, 1, 2, 3, 0, 1, 2]}
+    repeating: dict[str, Any] = {"dry_multiplier": 90, "prompt_ids": [0, 1, 2, 3, 0, 1, 2]}
     assert seen(made(**repeating)) == {0, 1, 2}
     assert seen(made(**repeating, dry_breaker_ids=[[2]]), n=200) == {0, 1, 2, 3}
     assert seen(made(**repeating, samplers="k"), n=200) == {0, 1, 2, 3}

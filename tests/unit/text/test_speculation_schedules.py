@@ -68,7 +68,7 @@ class GuessingWave(WaveOfFakes):
         lane = super().lane(prompt, max_tokens, **options)
         if self._random.random() < self._often:
             oracle = Oracle(self._random, self._errors, options.get("shift", 0))
-            lane.generator.context.speculator = oracle  # type: ignore[assignment]
+            lane.generator.context.speculator = oracle
         return lane
 
     def check_over(self) -> None:
@@ -200,7 +200,7 @@ def test_guesses_go_before_a_lane_is_preempted() -> None:
     first, second, *_ = [ids for ids in prompts if len(answer(ids, None, 32)) == 3]
     lanes = [wave.submit(ids) for ids in (first, second)]
     for lane in lanes:
-        lane.generator.context.speculator = Eager(Random(1), 1.0, 0)  # type: ignore[assignment]
+        lane.generator.context.speculator = Eager(Random(1), 1.0, 0)
     assert wave.context.costs is not None
     wave.context.costs.add(10, 1.0)
     wave.step(2)

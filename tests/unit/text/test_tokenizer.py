@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -87,9 +88,7 @@ def test_tokenizer_reads_control_tokens_where_it_is_told_to() -> None:
         ({"pre": "llama-bpe", "add_bos_token": False}, "a", [], []),
     ],
 )
-def test_tokenizer_adds_one_begin_token(
-    settings_: dict[str, object], text: str, head: list[int], tail: list[int]
-) -> None:
+def test_tokenizer_adds_one_begin_token(settings_: dict[str, Any], text: str, head: list[int], tail: list[int]) -> None:
     tokenizer = tiny_tokenizer(**settings_)
     expected = [*head, id_of(tokenizer, b"a"), *tail]
     assert tokenizer.encode(text, add_special=True, parse_special=True) == expected

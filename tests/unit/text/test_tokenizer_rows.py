@@ -10,6 +10,7 @@ import emel
 from emel.errors import ModelLoadError
 from emel.text.tokenizer import load_tokenizer
 from model import tiny_llama
+from model.random_weights import add_byte_vocabulary
 from unit.text.tiny_vocabulary import tiny_metadata
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ GEOMETRY = tiny_llama.Geometry(n_layers=1, d_model=64, n_heads=2, n_kv_heads=1, 
 
 
 def write_model(path: Path, n_tokens: int, monkeypatch: pytest.MonkeyPatch) -> Path:
-    write_vocabulary = tiny_llama.add_byte_vocabulary
+    write_vocabulary = add_byte_vocabulary
     monkeypatch.setattr(tiny_llama, "add_byte_vocabulary", lambda writer, _: write_vocabulary(writer, n_tokens))
     tiny_llama.write_tiny_llama(path, GEOMETRY, "Q8_0")
     return path

@@ -56,7 +56,7 @@ def trained(kind: str, **options: Any) -> Trained:
         hard_vocab_limit=False,
         **{"vocab_size": 700, **options},
     )
-    pieces = model_format.ModelProto.FromString(written.getvalue())
+    pieces: Any = vars(model_format)["ModelProto"].FromString(written.getvalue())
     return Trained(
         sentencepiece.SentencePieceProcessor(model_proto=written.getvalue()),
         Vocabulary(
