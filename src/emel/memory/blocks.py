@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from emel.memory.errors import CacheError, CacheFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 
 class BlockPool:
@@ -74,12 +74,3 @@ class BlockPool:
             self._counts[block] -= 1
             if not self._counts[block]:
                 self._free.append(block)
-
-    def recount(self, owned: Iterable[Sequence[int]]) -> None:
-        """Sets all counts by the block lists of all owners: for after an interrupt in the midst of a change."""
-        counts = array("i", bytes(4 * self.n_blocks))
-        for blocks in owned:
-            for block in blocks:
-                counts[block] += 1
-        free = [block for block in range(self.n_blocks - 1, -1, -1) if not counts[block]]
-        self._counts, self._free = counts, free

@@ -18,7 +18,7 @@ from emel.kernel.sizes import KV_BLOCK
 from emel.memory.errors import CacheError, CacheFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from emel.memory.kv import KvCache
     from emel.memory.prefix import StoredBlock
@@ -106,22 +106,6 @@ class HybridCache:
         del self._slot_of[sequence]
         self._moving.pop(sequence, None)
         self.slots.close_slot(slot)
-
-    def repair(self, held: Collection[int]) -> None:
-        """As KvCache.repair; a held sequence whose blocks and state disagree starts from nothing again."""
-        self.kv.repair(held)
-        stored = {each.block: each for each in map(self.kv.prefixes.stored, self.kv.prefixes.blocks()) if each}
-        self._checkpoints = {each: slot for each, slot in self._checkpoints.items() if stored.get(each.block) is each}
-        self._moving.clear()
-        self._slot_of = {sequence: slot for sequence, slot in self._slot_of.items() if sequence in held}
-        self.slots.repair([*self._slot_of.values(), *self._checkpoints.values()])
-        for sequence in held:
-            if sequence not in self._slot_of:
-                self._make_room()
-                self._give_slot(sequence, self.slots.open())
-            if self.slots.n_tokens(self._slot_of[sequence]) != self.kv.n_tokens(sequence):
-                self.kv.rollback(sequence, self.kv.n_tokens(sequence))
-                self.slots.reset(self._slot_of[sequence])
 
     # ---- tokens
 

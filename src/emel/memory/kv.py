@@ -12,8 +12,6 @@
 
 Bookkeeping alone: the bytes are written by plan runs, which read `binding`'s block table where it lies. Between two
 runs any operation is allowed, one thread at a time; during a run none but questions.
-
-(Over 400 lines because it is the one door to the package's parts: each method is a few lines over them.)
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from emel.memory.storage import KvGeometry, KvStorage
 from emel.memory.table import BlockTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from emel.graph.ops import Heads
     from emel.tensor.types import TensorType
@@ -128,21 +126,6 @@ class KvCache:
         state = self._state(sequence)
         self._sequences[sequence] = None
         self.prefixes.release(state.blocks)
-
-    def repair(self, held: Collection[int]) -> None:
-        """Makes rows and blocks agree again after an interrupt in the midst of a change: exactly `held` are open then.
-
-        A reservation that was cut off may count as made: roll back what was not computed.
-        """
-        self._sequences = [
-            (state or SequenceState()) if sequence in held else None for sequence, state in enumerate(self._sequences)
-        ]
-        for sequence, state in self._open_sequences():
-            # What lies behind the tokens may be shared, and the next token would be written there.
-            del state.blocks[blocks_for(state.n_tokens) :]
-            del state.stored[state.n_tokens // KV_BLOCK :]
-            self._table.write(sequence, 0, state.blocks)
-        self.prefixes.repair([state.blocks for _, state in self._open_sequences()])
 
     def n_tokens(self, sequence: int) -> int:
         """Tokens the sequence holds; the next one's position."""
@@ -322,9 +305,6 @@ class KvCache:
             raise CacheError(f"sequence {sequence} is not open")
         return state
 
-    def _open_sequences(self) -> Iterator[tuple[int, SequenceState]]:
-        return ((sequence, state) for sequence, state in enumerate(self._sequences) if state is not None)
-
     def _open(self, state: SequenceState) -> int:
         """Gives a state its row, one more owner for each of its blocks."""
         if not self.can_open():
@@ -390,8 +370,8 @@ class KvCache:
 
     def _swap(self, index: int, own: int, stored: int) -> None:
         """Puts a stored block in place of one with the same tokens, wherever a sequence has that."""
-        for sequence, state in self._open_sequences():
-            if state.blocks[index : index + 1] == [own]:
+        for sequence, state in enumerate(self._sequences):
+            if state is not None and state.blocks[index : index + 1] == [own]:
                 self.prefixes.retain([stored])
                 self._replace(sequence, index, stored)
                 self.prefixes.release([own])

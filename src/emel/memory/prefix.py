@@ -5,7 +5,6 @@
 2. The store owns each of its blocks once. One that nobody else owns is *idle*; it can be had by evicting it.
 3. Who owns a stored block owns all stored blocks before it, so what follows an idle block is idle. Chains become idle
    from their end, hence nothing is stored behind the oldest idle block: evicting it is O(1) and strands nothing.
-4. `_index` is the truth; counts and the order of idle blocks can be made anew from it (`repair`), after an interrupt.
 
 Bookkeeping alone: equal tokens after equal tokens have equal keys and values, since no batch changes a bit.
 """
@@ -200,18 +199,6 @@ class PrefixStore:
         """Drops all idle blocks."""
         while self._idle:
             self._evict()
-
-    def repair(self, owned: Iterable[Sequence[int]]) -> None:
-        """Makes the pool's counts and the order of idle blocks anew, given the blocks of all sequences.
-
-        For after an interrupt in the midst of a change. What is idle now and was not known to be comes last.
-        """
-        self._pool.recount([*owned, self.blocks()])
-        self._by_block = {each.block: each for each in self._index.values()}
-        known = [each for each in self._idle if self._index.get(each.key) is each]
-        # Chains were stored from their start, so the reverse order has their ends first.
-        candidates = dict.fromkeys([*known, *reversed(self._index.values())])
-        self._idle = dict.fromkeys(each for each in candidates if not self._pool.is_shared(each.block))
 
     def _evict(self) -> None:
         self._drop(next(iter(self._idle)))

@@ -23,7 +23,7 @@ from emel.memory.blocks import BlockPool
 from emel.memory.errors import CacheError, CacheFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from emel.graph.state_ops import StateGeometry
 
@@ -132,10 +132,6 @@ class RecurrentSlots:
         """Gives a slot back; CacheError when it is not open."""
         self._check(slot)
         self._pool.release([slot])
-
-    def repair(self, held: Iterable[int]) -> None:
-        """Makes exactly `held` open, after an interrupt in the midst of a change."""
-        self._pool.recount([[slot] for slot in held])
 
     def close(self) -> None:
         """Gives the memory back; harmless when repeated."""

@@ -62,18 +62,6 @@ class CacheModel:
         self.tokens.pop(sequence, None)
         self.private.discard(sequence)
 
-    def recover(self, held: set[int]) -> None:
-        """What a session does after an interrupt: repair, and forget what was reserved but not computed."""
-        self.cache.repair(held)
-        for sequence in [*self.tokens]:
-            if sequence not in held:
-                self.forget(sequence)
-        for sequence, tokens in self.tokens.items():
-            n_extra = self.cache.n_tokens(sequence) - len(tokens)
-            if n_extra > 0:
-                self.cache.rollback(sequence, n_extra)
-            del tokens[self.cache.n_tokens(sequence) :]
-
     def check(self) -> None:
         """Every invariant of the cache."""
         cache, store = self.cache, self.cache.prefixes
@@ -96,7 +84,7 @@ class CacheModel:
         assert cache.n_blocks_in_use == len(users)
 
     def check_chains(self) -> None:
-        """Whoever owns a stored block owns those before it; does not hold between an interrupt and the next step."""
+        """Whoever owns a stored block owns those before it."""
         store = self.cache.prefixes
         for sequence in self.tokens:
             chain = [store.stored(block) for block in self.cache.blocks(sequence)]

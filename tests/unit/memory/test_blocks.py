@@ -118,11 +118,3 @@ class Owners(RuleBasedStateMachine):
 
 
 TestOwners = Owners.TestCase
-
-
-def test_recount_makes_counts_and_free_blocks_agree() -> None:
-    pool = BlockPool(6)
-    pool.allocate(5)  # two of them were lost in the midst of a change
-    pool.recount([[1, 3], [3]])
-    assert [pool.count(block) for block in range(6)] == [0, 1, 0, 2, 0, 0]
-    assert pool.allocate(4) == [0, 2, 4, 5]

@@ -213,25 +213,6 @@ def test_hybrid_gives_blocks_back_when_the_state_fails(
     assert agrees(cache, parent, tokens)
 
 
-def test_hybrid_repair_makes_both_agree(cache: HybridCache) -> None:
-    one, two = cache.open(), cache.open()
-    tokens = extend(cache, one, [], A)
-    cache.publish(one, A)
-    cache.checkpoint(one)
-    extend(cache, two, [], B)
-    cache.kv.reserve(two, 1)  # as an interrupt between the two would leave it
-    cache.repair([one, two])
-    assert agrees(cache, one, tokens)
-    assert agrees(cache, two, [])
-    del cache._slot_of[two]
-    cache.repair([one, two])
-    assert (agrees(cache, two, []), cache.slots.n_free) == (True, 1)
-    cache.repair([one])
-    assert (agrees(cache, one, A), cache.slots.n_free, len(cache._checkpoints)) == (True, 2, 1)
-    with pytest.raises(CacheError, match="sequence 1 is not open"):
-        cache.slot(two)
-
-
 class Hybrids(RuleBasedStateMachine):
     """Three sequences, five slots, nine blocks."""
 
@@ -291,12 +272,6 @@ class Hybrids(RuleBasedStateMachine):
         sequence = data.draw(st.sampled_from(sorted(self.tokens)))
         self.cache.close_sequence(sequence)
         del self.tokens[sequence]
-
-    @rule()
-    def repair(self) -> None:
-        n_checkpoints = len(self.cache._checkpoints)
-        self.cache.repair(list(self.tokens))
-        assert len(self.cache._checkpoints) == n_checkpoints
 
     @invariant()
     def blocks_and_states_agree(self) -> None:

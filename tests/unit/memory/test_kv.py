@@ -143,24 +143,6 @@ def test_cache_closes_sequences_and_reuses_their_rows(cache: KvCache) -> None:
     assert cache.blocks(first) == (0,)
 
 
-def test_cache_repaired_has_the_held_rows_open_and_loses_no_block(cache: KvCache) -> None:
-    kept, lost = cache.open(), cache.open()
-    cache.reserve(kept, 20)
-    cache.reserve(lost, 30)
-    cache.pool.allocate(1)  # popped, and then an interrupt came
-    cache.pool.release(cache.blocks(kept)[:1])  # half of a close
-    cache.repair([kept])
-    assert cache.pool.n_free == cache.n_blocks - 2
-    assert cache.n_tokens(kept) == 20
-    with pytest.raises(CacheError):
-        cache.n_tokens(lost)
-    cache.close_sequence(kept)
-    cache.repair([kept])  # closed, but its holder does not know yet
-    assert cache.n_tokens(kept) == 0
-    cache.close_sequence(kept)
-    assert cache.pool.n_free == cache.n_blocks
-
-
 def test_cache_leaves_blocks_that_others_own(cache: KvCache) -> None:
     sequence = cache.open()
     cache.reserve(sequence, 16)

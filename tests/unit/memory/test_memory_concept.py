@@ -23,5 +23,5 @@ def test_every_method_the_page_names_exists() -> None:
     from emel.memory.kv import KvCache
 
     names = set(re.findall(r"`(\w+)\(", PAGE)) | set(re.findall(r"`(can_\w+)`", PAGE))
-    assert len(names) > 5
+    assert len(names) >= 5
     assert not [name for name in names if not hasattr(KvCache, name)]

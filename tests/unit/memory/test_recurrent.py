@@ -131,14 +131,6 @@ def test_slots_do_not_advance_backwards(slots: RecurrentSlots) -> None:
     assert slots.n_tokens(slot) == 0
 
 
-def test_slots_are_repaired_to_what_is_held(slots: RecurrentSlots) -> None:
-    for _ in range(3):
-        slots.open()
-    slots.repair([1])
-    assert slots.n_free == 2
-    assert slots.open() == 0
-
-
 @pytest.mark.parametrize(("n_slots", "n_layers"), [(0, 1), (1, 0)])
 def test_slots_of_nothing_are_refused(n_slots: int, n_layers: int) -> None:
     with pytest.raises(CacheError, match="hold nothing: 1 and 1 at least"):
