@@ -1,6 +1,5 @@
 """A plugin for the `llm` command (https://llm.datasette.io): its models are those that EMEL runs.
 
-    llm install emel
     llm -m emel/smollm2 "Say hello"
     llm -m emel/smollm2 --schema "name, age int" "Invent a person"   # needs emel[constraints]
     EMEL_LLM_MODELS="small=path/to/model.gguf,hf:owner/repo:Q4_K_M" llm -m emel/small "Say hello"

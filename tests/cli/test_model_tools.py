@@ -78,6 +78,12 @@ def test_quantize_writes_a_copy_that_accuracy_measures(folder: Path) -> None:
     assert "same likeliest token    100.000%\n" in itself.out
 
 
+def test_quantize_takes_a_model_by_its_name(folder: Path) -> None:
+    outcome = run_emel("quantize", "smolm2", str(folder / "x.gguf"), "q4_k", folder=folder)
+    assert outcome.code == 1
+    assert outcome.err.startswith("emel: error: no model is called 'smolm2', and there is no such file (did you mean")
+
+
 def test_quantize_names_the_types_there_are(folder: Path) -> None:
     outcome = run_emel("quantize", str(folder / "model.gguf"), str(folder / "x.gguf"), "Q9", folder=folder)
     assert outcome.code == 2
@@ -91,5 +97,11 @@ def test_convert_says_what_a_directory_lacks(folder: Path) -> None:
     assert outcome.err.startswith(
         f"emel: error: '{folder}/config.json' is missing: a Hugging Face model directory has it"
     )
+    nowhere = run_emel("convert", "owner/repo", str(folder / "x.gguf"), folder=folder)
+    assert nowhere.code == 1
+    assert nowhere.err.splitlines() == [
+        "emel: error: 'owner/repo' is no directory",
+        "hint: hf download OWNER/REPO --local-dir DIR fetches the files of a model from Hugging Face",
+    ]
     there = run_emel("convert", str(folder), str(folder / "model.gguf"), folder=folder)
     assert (there.code, there.err.splitlines()[0]) == (2, f"emel: error: {folder}/model.gguf exists: -f replaces it")

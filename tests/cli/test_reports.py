@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cli.process import Terminal, run_emel
+from emel.cli.main import main
 from model.every_model import EVERY_MODEL
 from model.gguf_writing import finish
 from model.tiny_models import write_tiny_model
@@ -143,6 +144,15 @@ def test_doctor_says_in_words_what_it_found(model: str, tmp_path: Path) -> None:
     heads = [line.split()[0] for line in outcome.out.splitlines() if line[0] != " "]
     assert heads == ["CPU", "kernels", "threads", "memory", "model"]
     assert "with a context of 4096 tokens: it fits" in outcome.out
+
+
+@pytest.mark.parametrize(("load", "is_told"), [(0.5, False), (1000.0, True)])
+def test_doctor_tells_of_a_busy_machine(
+    load: float, is_told: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    assert main(["doctor", "--no-measure"]) == 0
+    assert (f"load {load:.1f} on " in capsys.readouterr().out) == is_told
 
 
 @pytest.fixture(scope="module")

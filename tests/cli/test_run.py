@@ -237,6 +237,10 @@ def test_constraints_are_keywords_of_the_api(tmp_path: Path, model: str, words: 
 
 REFUSED_CONSTRAINTS: dict[tuple[str, ...], str] = {
     ("-j", "{"): "argument -j/--json-schema: it is no JSON",
+    (
+        "-j",
+        "person.json",
+    ): "argument -j/--json-schema: it is no JSON: Expecting value: line 1 column 1 (char 0); -jf takes a file",
     ("-j", "3"): "argument -j/--json-schema: it must be a JSON schema, an object",
     ("-jf", "/dev/zero"): "argument -jf/--json-schema-file: /dev/zero has more than the 4194304 bytes",
     ("-jf", "/dev/null"): "argument -jf/--json-schema-file: it is no JSON",

@@ -54,7 +54,8 @@ def _schema(text: str) -> Any:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise argparse.ArgumentTypeError(f"it is no JSON: {error}") from None
+        where = "; -jf takes a file" if text.endswith(".json") else ""
+        raise argparse.ArgumentTypeError(f"it is no JSON: {error}{where}") from None
     if not isinstance(found, dict | bool):
         raise argparse.ArgumentTypeError("it must be a JSON schema, an object")
     return found

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emel.cli.terminal import UsageError, say
+from emel.errors import EmelError
 
 if TYPE_CHECKING:
     import argparse
@@ -36,6 +37,11 @@ def run(arguments: argparse.Namespace) -> int:
     from emel.bench.progress import Progress as Line
     from emel.convert.converting import convert_directory
 
+    if not Path(arguments.source).is_dir():
+        raise EmelError(
+            f"{arguments.source!r} is no directory",
+            hint="hf download OWNER/REPO --local-dir DIR fetches the files of a model from Hugging Face",
+        )
     if Path(arguments.target).exists() and not arguments.force:
         raise UsageError(f"{arguments.target} exists: -f replaces it")
     line = Line()

@@ -74,6 +74,8 @@ class Checkup:
     available_routes: tuple[str, ...]
     route: Route
     threads: ThreadChoice
+    load: float
+    """CPUs' worth of programs that ran or waited to, on average over the last minute: all of this machine's."""
     memory: HostMemory
     bytes_per_second: Speeds
     model: Prospect | None
@@ -121,12 +123,13 @@ def _check_up(path: Path | None, n_threads: int | None, budget: str | None, *, m
         route = choose_route()
     except ValueError as error:
         raise EmelError(str(error)) from error
-    threads, memory, speeds = choose_threads(n_threads), read_host_memory(), Speeds(None, None)
+    load, threads, memory = os.getloadavg()[0], choose_threads(n_threads), read_host_memory()
+    speeds = Speeds(None, None)
     if measure:
         disk = measure_disk_bandwidth(path) if path else None
         speeds = Speeds(measure_memory_bandwidth(threads.n_threads), disk)
     prospect = _judge(path, memory, speeds, budget) if path else None
-    return Checkup(_look_at_cpu(), tuple(available_routes()), route, threads, memory, speeds, prospect)
+    return Checkup(_look_at_cpu(), tuple(available_routes()), route, threads, load, memory, speeds, prospect)
 
 
 def _look_at_cpu() -> Cpu:
@@ -188,6 +191,11 @@ def _as_lines(checkup: Checkup) -> list[str]:
     lines.append(f"            {cpu.n_logical} logical, {cpu.n_allowed} allowed, {cpu.n_cores} cores{quota}")
     lines.append(f"kernels     {route.name}: {route.reason} (available: {', '.join(checkup.available_routes)})")
     lines.append(f"threads     {checkup.threads.n_threads}: {checkup.threads.reason}")
+    if checkup.load > cpu.n_logical:
+        lines.append(
+            f"            load {checkup.load:.1f} on {cpu.n_logical} CPUs: other programs run, and threads wait for"
+        )
+        lines.append("            each other: -t 1 may be faster as long as they do")
     lines.append(f"memory      {_size(memory.available)} available of {_size(memory.total)}")
     if memory.limit is not None:
         binding = "it is what counts" if memory.limited_by_group else "the machine has less left than it leaves"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emel.cli.arguments import whole_number
+from emel.cli.models import locate
 from emel.cli.terminal import UsageError, say
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ F16 or BF16. OUT appears when it is whole.
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     parser.epilog = EPILOG
-    parser.add_argument("source", metavar="IN", help="a .gguf file")
+    parser.add_argument("source", metavar="IN", help="a .gguf file, or another name of a model")
     parser.add_argument("target", metavar="OUT", help="the file to write")
     parser.add_argument("type", metavar="TYPE", help="what to quantise to, see below")
     parser.add_argument("--allow-requantize", action="store_true", help="take quantised tensors too, at a further loss")
@@ -42,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         mix = checked_mix(arguments.type)
     except ConvertError as error:
         raise UsageError(str(error)) from None
+    source = locate(arguments.source, offline=False, quiet=arguments.quiet)
     if Path(arguments.target).exists() and not arguments.force:
         raise UsageError(f"{arguments.target} exists: -f replaces it")
     line = Line()
@@ -54,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
 
     summary = quantize_file(
-        arguments.source,
+        source,
         arguments.target,
         mix,
         allow_requantize=arguments.allow_requantize,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -143,7 +144,18 @@ async def _on_client_gone(_request: Request, _error: Exception) -> Response:
 async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{error.detail}: {request.method} {request.url.path!r:.100}"
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        message += f"; {_whereabouts(request.url.path)}"
     return ApiError(error.status_code, message, headers=dict(error.headers or {})).response(request.scope)
+
+
+def _whereabouts(path: str) -> str:
+    """What to ask for instead of a path that is not there."""
+    if path.startswith("/v1/v1/"):
+        return "the client adds /v1 by itself, so leave it out of the base URL"
+    if path.startswith("/api/"):
+        return "ollama's protocol is not spoken here; OpenAI's is, at /v1"
+    return "/openapi.json lists the endpoints"
 
 
 async def _unload_idle(models: ServedModels, seconds: float | None) -> None:

@@ -29,6 +29,22 @@ def test_models_are_listed_with_what_they_are(serve: Callable[..., TestClient]) 
     assert client.get("/v1/models/d").status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("/v1/v1/messages", "the client adds /v1 by itself, so leave it out of the base URL"),
+        ("/api/chat", "ollama's protocol is not spoken here; OpenAI's is, at /v1"),
+        ("/flurb", "/openapi.json lists the endpoints"),
+    ],
+)
+def test_a_path_that_is_not_there_is_answered_with_where_to_look(
+    serve: Callable[..., TestClient], path: str, advice: str
+) -> None:
+    answer = serve({"a": lambda: FakeModel("x")}).post(path, json={})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"] == f"Not Found: POST '{path}'; {advice}"
+
+
 def test_a_request_gets_the_model_it_names(serve: Callable[..., TestClient]) -> None:
     client = serve({"a": lambda: FakeModel("from a"), "b": lambda: FakeModel("from b")}, aliases={"gpt": "b"})
 
