@@ -90,9 +90,11 @@ _TOO_DEEP = f"it is nested too deeply: {MAX_DEPTH} levels are allowed"
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for index, name in enumerate(names) if name in names[:index])
-        raise ValueError(f"an object has {twice!r:.60} twice")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"an object has {name!r:.60} twice")
+            seen.add(name)
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -104,3 +105,12 @@ def test_a_long_body_is_taken(serve: Callable[..., TestClient]) -> None:
     body = {"messages": [{"role": "user", "content": "word " * 20_000}]}
     response = serve(model).post(PATH, json=body)
     assert response.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_a_name_that_comes_twice_is_found_in_one_pass() -> None:
+    n_names = 200_000
+    body = json.dumps({f"n{index}": 1 for index in range(n_names)})[:-1] + f', "n{n_names - 1}": 2}}'
+    began = time.monotonic()
+    with pytest.raises(ApiError, match=f"an object has 'n{n_names - 1}' twice"):
+        parse(body.encode())
+    assert time.monotonic() - began < 10  # pair by pair it took minutes
