@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from array import array
@@ -32,6 +33,15 @@ class _Compiled:
 
 _compiled: weakref.WeakKeyDictionary[Tokenizer, _Compiled] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
+
+
+def _forget_holder() -> None:
+    """In a process that forked while another thread held the lock: that thread did not come along."""
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_holder)
 
 
 class _Vocabulary:

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 import emel
-from emel.engine import grammar_check
+from emel.engine import grammar_check, matching
 from emel.engine.grammar_check import CHECKER
 from emel.errors import EmelError, RequestError
 from unit.engine.conftest import n_open
@@ -193,6 +193,15 @@ def test_a_process_that_forked_has_a_checker_of_its_own() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert CHECKER._process is ours
     assert CHECKER.check("start: /c/") == ""
+
+
+def test_a_process_that_forked_does_not_wait_for_a_thread_that_compiled(model: emel.Model) -> None:
+    with matching._lock:
+        child = os.fork()
+        if not child:
+            os._exit(0 if matching._lock.acquire(timeout=5) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert model.generate("to be", choice="yes", max_tokens=9).text == "yes"
 
 
 def test_a_process_finds_what_it_needs_wherever_it_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
