@@ -44,7 +44,11 @@ class ModelReadError(EmelError, OSError):
 
 
 class RequestError(EmelError, ValueError):
-    """A request asks for something outside what the model or its session allows."""
+    """A request asks for something outside what the model or its session allows. `param`: the keyword it is about."""
+
+    def __init__(self, message: str, *, hint: str | None = None, param: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.param = param
 
 
 class ModelClosedError(RequestError):

@@ -88,16 +88,16 @@ def checked_whole(value: object, name: str) -> int:
             pass
         else:
             if whole.bit_length() > _MOST_BITS:
-                raise RequestError(f"{name} is {shown(value)}: it must have at most {_MOST_BITS} bits")
+                raise RequestError(f"{name} is {shown(value)}: it must have at most {_MOST_BITS} bits", param=name)
             return whole
-    raise RequestError(f"{name} is {shown(value)}: it must be a whole number")
+    raise RequestError(f"{name} is {shown(value)}: it must be a whole number", param=name)
 
 
 def checked_switch(value: object, name: str) -> bool:
     """True or False, and nothing that is only taken for one: `stream="no"` would be True."""
     if isinstance(value, bool):
         return value
-    raise RequestError(f"{name} is {shown(value)}: it must be True or False")
+    raise RequestError(f"{name} is {shown(value)}: it must be True or False", param=name)
 
 
 def checked_overrides(overrides: object) -> None:
@@ -223,7 +223,8 @@ def checked_request(
     keywords["shown_controls"] = _checked_texts(keywords.get("shown_controls", ()), "shown_controls")
     priority = keywords["priority"] = checked_whole(keywords.get("priority", 0), "priority")
     if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
-        raise RequestError(f"priority is {priority}: allowed are whole numbers from {-MAX_PRIORITY} to {MAX_PRIORITY}")
+        allowed = f"allowed are whole numbers from {-MAX_PRIORITY} to {MAX_PRIORITY}"
+        raise RequestError(f"priority is {priority}: {allowed}", param="priority")
     rest = {name: value for name, value in given.items() if name not in keywords and name != "stops"}
     params, stops = checked_sampling(rest, tokenizer)
     return params, StopStrings(stops + _checked_stops(given.get("stops"))), keywords
@@ -246,7 +247,7 @@ def checked_sampling(
         if tokenizer is not None:
             params = with_breakers(params, tokenizer)
     except SamplingError as error:
-        raise RequestError(str(error)) from error
+        raise RequestError(str(error), param=error.name) from error
     for name in _WHOLE_FIELDS:
         if given.get(name) is not None:
             checked_whole(given[name], name)
@@ -267,10 +268,12 @@ def _checked_stops(stop: object) -> tuple[str, ...]:
     stops = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, Iterable) else (stop,)
     for each in stops:
         if not isinstance(each, str) or not each:
-            raise RequestError(f"stop is {shown(stop)}: allowed are a str or several, each with at least one character")
+            allowed = "allowed are a str or several, each with at least one character"
+            raise RequestError(f"stop is {shown(stop)}: {allowed}", param="stop")
     n_characters = sum(map(len, stops))
     if n_characters > MAX_STOP_CHARACTERS:
         raise RequestError(
-            f"stop has {n_characters} characters in {len(stops)} strings: at most {MAX_STOP_CHARACTERS} are allowed"
+            f"stop has {n_characters} characters in {len(stops)} strings: at most {MAX_STOP_CHARACTERS} are allowed",
+            param="stop",
         )
     return stops

@@ -28,7 +28,7 @@ from emel.memory.sequences import blocks_for
 from emel.memory.storage import KvGeometry, KvStorage
 from emel.model.geometry import Geometry
 from emel.model.pooling import Pooling
-from emel.text.errors import NotFiniteError
+from emel.text.errors import NotFiniteError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -181,13 +181,15 @@ def checked_pooling(pooling: object, parameters: Parameters) -> Pooling:
         if parameters.pooling is None:
             raise RequestError(
                 f"this model writes text, and its file names no pooling for embeddings: give one of {known}",
+                param="pooling",
                 hint="pooling='mean' or 'last'; models made for embeddings, such as encoders, compare texts better",
             )
         return parameters.pooling
     try:
         return Pooling(pooling)
     except ValueError:
-        raise RequestError(f"pooling is {pooling!r}: it must be one of {known}, or None for the model's own") from None
+        allowed = f"it must be one of {known}, or None for the model's own"
+        raise RequestError(f"pooling is {shown(pooling)}: {allowed}", param="pooling") from None
 
 
 def normalized(row: Sequence[float]) -> list[float]:

@@ -10,7 +10,7 @@ from emel.server.answering import respond
 from emel.server.body import read_shape
 from emel.server.choices import Job
 from emel.server.constraints import constraint_of
-from emel.server.errors import invalid
+from emel.server.errors import checked_tokens, invalid
 from emel.server.generating import check_count, in_thread, new_head, settings_used, timings, usage
 from emel.server.holding import ready_model
 from emel.server.logprobs import completion_logprobs
@@ -60,7 +60,10 @@ def _prepare(served: ServedModel, shape: CompletionRequest) -> tuple[list[list[i
     model = served.model
     given: Any = shape.prompt
     many = given if shape.has_many else [given]
-    prompts = [model.tokenize(each) if isinstance(each, str) else each for each in many]
+    prompts = [
+        model.tokenize(each) if isinstance(each, str) else checked_tokens(each, model.n_vocab, "prompt")
+        for each in many
+    ]
     if not all(prompts):
         raise invalid("the prompt has no tokens: give at least one character", "prompt")
     return prompts, constraint_of(served, shape)

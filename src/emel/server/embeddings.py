@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from emel.engine.embedding import LEAST_TOKENS, MAX_TEXTS
 from emel.server.body import read_shape
 from emel.server.connection import unless_gone
-from emel.server.errors import ApiError, invalid, too_long
+from emel.server.errors import ApiError, checked_tokens, invalid, too_long
 from emel.server.holding import ready_model
 from emel.server.shapes import EmbeddingsRequest
 
@@ -101,12 +101,14 @@ def _token_ids(model: Model, shape: EmbeddingsRequest) -> list[list[int]]:
     many = given if isinstance(given, list) and isinstance(given[0], str | list) else [given]
     if len(many) > MAX_INPUTS:
         raise invalid(f"input has {len(many)} texts: at most {MAX_INPUTS} are taken at a time", "input")
-    texts = [model.tokenize(each) if isinstance(each, str) else each for each in many]
+    texts = [
+        model.tokenize(each) if isinstance(each, str) else checked_tokens(each, model.n_vocab, "input") for each in many
+    ]
     for index, ids in enumerate(texts):
         if not ids:
             raise invalid(f"input[{index}] has no tokens: give at least one character", "input")
         if len(ids) > model.n_ctx:
-            raise too_long(len(ids), model.n_ctx)
+            raise too_long(len(ids), model.n_ctx, "input")
     return texts
 
 

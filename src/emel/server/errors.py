@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 from starlette.responses import JSONResponse
 
+from emel.engine.arguments import checked_ids
 from emel.engine.grammar_check import CheckerBusyError
 from emel.errors import EmelError, ModelClosedError, RequestError
 from emel.text.constraint import ConstraintFailed
 from emel.text.errors import NotFiniteError, shown
-from emel.text.sampling import SamplingError
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -101,13 +101,22 @@ def invalid(message: str, param: str | None = None, code: str | None = None) -> 
     return ApiError(400, message, param=param, code=code)
 
 
-def too_long(n_prompt: int, n_ctx: int) -> ApiError:
+def checked_tokens(token_ids: object, n_vocab: int, param: str) -> list[int]:
+    """Token ids of a field; ApiError 400 names it."""
+    try:
+        return checked_ids(token_ids, n_vocab)
+    except RequestError as error:
+        raise invalid(f"{param}: {error}", param) from None
+
+
+def too_long(n_prompt: int, n_ctx: int, param: str | None = None) -> ApiError:
     """400: the prompt does not fit the context."""
     return ApiError(
         400,
         f"the prompt has {n_prompt} tokens, the context holds {n_ctx}: shorten it, or serve with a larger context",
         type="exceed_context_size_error",
         code="context_length_exceeded",
+        param=param,
         n_prompt_tokens=n_prompt,
         n_ctx=n_ctx,
     )
@@ -189,7 +198,7 @@ def _of_engine(error: EmelError) -> ApiError:
     cause = error.__cause__
     if isinstance(cause, _OURS):
         return of_failure(error)
-    return invalid(str(error), cause.name if isinstance(cause, SamplingError) else None)
+    return invalid(str(error), error.param)
 
 
 def _closed(error: ModelClosedError) -> ApiError:

@@ -72,7 +72,7 @@ def check_count(request: Request, served: ServedModel, n_answers: int) -> None:
     """ApiError 400 for more answers than could ever run and wait."""
     n_most = served.model.wave.snapshot().n_lanes + request.app.state.settings.max_waiting
     if n_answers > n_most:
-        raise invalid(f"the request asks for {n_answers} answers: this server takes {n_most} at a time")
+        raise invalid(f"the request asks for {n_answers} answers: this server takes {n_most} at a time", "n")
 
 
 def begin(request: Request, served: ServedModel, jobs: Sequence[Job]) -> Choices:

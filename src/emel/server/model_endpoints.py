@@ -38,13 +38,14 @@ async def health(request: Request) -> Response:
 
 async def list_models(request: Request) -> Response:
     """All models that are served."""
-    return JSONResponse({"object": "list", "data": [_described(each) for each in request.app.state.models]})
+    models: ServedModels = request.app.state.models
+    return JSONResponse({"object": "list", "data": [_described(each, models) for each in models]})
 
 
 async def get_model(request: Request) -> Response:
     """One of them; 404 names those there are."""
     models: ServedModels = request.app.state.models
-    return JSONResponse(_described(models.named(request.path_params["name"])))
+    return JSONResponse(_described(models.named(request.path_params["name"]), models))
 
 
 async def props(request: Request) -> Response:
@@ -77,7 +78,7 @@ async def load_model(request: Request) -> Response:
     await models.load(served)
     if served.state is LoadState.FAILED:
         raise ApiError(503, f"the model {served.name!r} could not be loaded: {served.error}")
-    return JSONResponse({"success": True, "model": _described(served)})
+    return JSONResponse({"success": True, "model": _described(served, models)})
 
 
 async def unload_model(request: Request) -> Response:
@@ -85,7 +86,7 @@ async def unload_model(request: Request) -> Response:
     models: ServedModels = request.app.state.models
     served = models.find((await read_shape(request, ModelName)).model)
     await models.unload(served)
-    return JSONResponse({"success": True, "model": _described(served)})
+    return JSONResponse({"success": True, "model": _described(served, models)})
 
 
 def _token(model: Model, name: str) -> str:
@@ -103,13 +104,14 @@ def _template(served: ServedModel) -> str | None:
         return None
 
 
-def _described(served: ServedModel) -> dict[str, Any]:
+def _described(served: ServedModel, models: ServedModels) -> dict[str, Any]:
     described: dict[str, Any] = {
         "id": served.name,
         "object": "model",
         "created": served.created,
         "owned_by": "emel",
         "status": served.state.value,
+        "aliases": models.aliases_of(served),
     }
     if served.state is LoadState.READY:
         model = served.model

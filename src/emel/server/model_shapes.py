@@ -29,6 +29,7 @@ class ModelCard(Told):
     created: int
     owned_by: str
     status: Literal["unloaded", "loading", "ready", "failed"]
+    aliases: list[str]
     meta: ModelMeta | None = None
 
 

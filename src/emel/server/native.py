@@ -13,7 +13,7 @@ from emel.server.answering import respond
 from emel.server.body import read_shape
 from emel.server.choices import Job
 from emel.server.constraints import constraint_of
-from emel.server.errors import invalid
+from emel.server.errors import checked_tokens, invalid
 from emel.server.generating import in_thread, settings_used, timings
 from emel.server.holding import ready_model
 from emel.server.logprobs import chat_logprobs
@@ -61,7 +61,7 @@ def _prepare(served: ServedModel, shape: NativeRequest) -> tuple[list[int], Call
         ids += model.tokenize(part, add_special=not index) if isinstance(part, str) else [part]
     if not ids:
         raise invalid("the prompt has no tokens: give at least one character", "prompt")
-    return ids, constraint_of(served, shape)
+    return checked_tokens(ids, model.n_vocab, "prompt"), constraint_of(served, shape)
 
 
 @dataclass(frozen=True, slots=True)

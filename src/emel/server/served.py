@@ -46,6 +46,10 @@ class ServedModels:
         """The model for requests that name none."""
         return next(iter(self._models.values()))
 
+    def aliases_of(self, served: ServedModel) -> list[str]:
+        """Its further names."""
+        return [alias for alias, name in self._aliases.items() if name == served.name]
+
     @property
     def is_ready(self) -> bool:
         """Whether every model of the start was loaded, failed, or found no room."""

@@ -41,7 +41,7 @@ class ConstrainedShape(SamplingShape):
     json_schema: dict[str, Any] | None = None
     grammar: str | None = Field(None, description="GBNF, as llama.cpp has it")
     regex: str | None = Field(None, validation_alias="regex", description="a regular expression for the whole answer")
-    choice: list[str] | None = Field(None, min_length=1, description="one of these texts")
+    choice: str | list[str] | None = Field(None, min_length=1, description="one of these texts")
     structured_outputs: dict[str, Any] | None = Field(None, description="vLLM's: json, regex, choice or grammar")
     sse_ping_interval: int | None = Field(
         None, ge=-1, le=MOST_PING_SECONDS, description="seconds of silence of a stream before a comment; -1: none comes"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse
 
 from emel.server.body import read_shape
+from emel.server.errors import checked_tokens
 from emel.server.holding import ready_model
 from emel.server.shapes import DetokenizeRequest, TokenizeRequest
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from emel.engine.model import Model
     from emel.text.tokenizer import Tokenizer
 
 
@@ -33,7 +35,11 @@ async def detokenize(request: Request) -> Response:
     """Ids to text."""
     shape = await read_shape(request, DetokenizeRequest)
     model = (await ready_model(request, shape.model)).model
-    return JSONResponse({"content": model.detokenize(shape.tokens)})
+    return JSONResponse({"content": await asyncio.to_thread(_text, model, shape.tokens)})
+
+
+def _text(model: Model, tokens: list[int]) -> str:
+    return model.detokenize(checked_tokens(tokens, model.n_vocab, "tokens"))
 
 
 def _piece(tokenizer: Tokenizer, token: int) -> dict[str, Any]:

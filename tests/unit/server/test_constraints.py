@@ -192,6 +192,7 @@ def test_a_constraint_that_cannot_be_had_is_400_before_anything_is_generated(
 TAKEN: dict[str, tuple[dict[str, Any], str]] = {
     "regex": ({"regex": "[0-9]{3}-(a|b)"}, "[0-9]{3}-(a|b)"),
     "choice": ({"choice": ["yes", "no", "a.b", "日本"]}, r"yes|no|a\.b|日本"),
+    "one choice": ({"choice": "yes"}, "yes"),
     "choice that begins alike": ({"choice": ["a", "ab"]}, "ab?"),
     "grammar": ({"grammar": 'root ::= greeting " " [0-9]+ "!"\ngreeting ::= "Hi" | "Yo"'}, "(Hi|Yo) [0-9]+!"),
     "grammar that repeats": ({"grammar": 'root ::= ("ab" "c"?){2,3}'}, "(abc?){2,3}"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -176,3 +176,37 @@ def test_text_and_tokens(serve: Callable[..., TestClient]) -> None:
     pieces = client.post("/tokenize", json={"content": "hé", "with_pieces": True}).json()["tokens"]
     assert [each["piece"] for each in pieces] == ["h", [0xC3], [0xA9]]
     assert client.post("/detokenize", json={"tokens": ["a"]}).status_code == 400
+
+
+def test_aliases_are_told_and_lead_to_their_model(serve: Callable[..., TestClient]) -> None:
+    loads = {"a": lambda: FakeModel("x"), "b": lambda: FakeModel("y")}
+    client = serve(loads, aliases={"gpt": "b", "org/gpt": "b"})
+    listed = client.get("/v1/models").json()["data"]
+    assert [each["aliases"] for each in listed] == [[], ["gpt", "org/gpt"]]
+    for name in ("b", "gpt", "org/gpt"):
+        assert client.get(f"/v1/models/{name}").json() == listed[1]
+
+
+@pytest.mark.parametrize("tokens", [[1, -1], [2**40], [2**70], [10**30]])
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [("/detokenize", "tokens"), ("/v1/completions", "prompt"), ("/completion", "prompt"), ("/v1/embeddings", "input")],
+)
+def test_tokens_that_are_none_are_told_with_their_field(
+    serve: Callable[..., TestClient], path: str, field: str, tokens: list[int]
+) -> None:
+    response = serve(FakeModel("x")).post(path, json={field: tokens})
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["param"] == field
+    assert error["message"].startswith(f"{field}: token ")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("stop", [""]), ("priority", 101), ("max_tokens", 2**70), ("temperature", 1e9), ("top_k", 2**70)],
+)
+def test_the_field_that_is_wrong_is_named(serve: Callable[..., TestClient], field: str, value: Any) -> None:
+    response = serve(FakeModel("x")).post(PATH, json={**CHAT, field: value})
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"] == field
