@@ -90,6 +90,8 @@ def test_no_command_shows_the_help_on_stderr(tmp_path: Path) -> None:
         (["run", "--flurb", "x"], "--flurb"),
         (["run", "--tmep", "0", "x"], "unrecognized arguments: --tmep (did you mean --temp?)"),
         (["bench", "prefix", "--prefx", "9"], "--prefx 9 (did you mean --prefix?)"),
+        (["bench", "wavefrnt"], "(did you mean wavefront?)"),
+        (["run", "x", "--kv-type", "q8"], "(did you mean q8_0?)"),
         (["rnu", "x"], "there is no command 'rnu' (did you mean run?)"),
         (["run", "-m"], "-m/--model"),
         (["run", "-n", "many", "x"], "argument -n/--predict/--n-predict/--max-tokens: 'many' is not a whole number"),

@@ -265,3 +265,26 @@ def test_tokenize_reads_control_tokens_only_when_asked(smollm2_path: Path, tmp_p
     words = ("tokenize", "-m", str(smollm2_path), "--ids", "<|im_start|>")
     assert len(run_emel(*words, folder=tmp_path).out.split()) > 1
     assert run_emel(*words, "--parse-special", folder=tmp_path).out == "1\n"
+
+
+def test_inspect_refuses_a_context_that_the_model_has_not(model: str, tmp_path: Path) -> None:
+    outcome = run_emel("inspect", model, "-c", "4097", folder=tmp_path)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "n_ctx is 4097: this model allows 1 to 4096" in outcome.err
+    assert run_emel("inspect", model, "-c", "4096", folder=tmp_path).code == 0
+
+
+def test_inspect_shows_a_file_whose_sizes_no_memory_has(tmp_path: Path) -> None:
+    import gguf
+
+    path = tmp_path / "damaged.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(1)
+    writer.add_context_length(512)
+    writer.add_embedding_length(64)
+    writer.add_head_count(2**32 - 1)
+    writer.add_key_length(64)
+    finish(writer)
+    outcome = run_emel("inspect", str(path), folder=tmp_path)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "context of" not in outcome.out

@@ -6,6 +6,8 @@ import argparse
 import math
 from typing import TYPE_CHECKING, Any
 
+from emel.text.errors import shown
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -19,11 +21,11 @@ def whole_number(lowest: int, highest: float = math.inf) -> Callable[[str], int]
         try:
             value = int(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+            raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number") from None
         if value < lowest:
-            raise argparse.ArgumentTypeError(f"{value} is below {lowest}, the lowest value allowed")
+            raise argparse.ArgumentTypeError(f"{shown(value)} is below {lowest}, the lowest value allowed")
         if value > highest:
-            raise argparse.ArgumentTypeError(f"{value} is above {highest}, the highest value allowed")
+            raise argparse.ArgumentTypeError(f"{shown(value)} is above {highest}, the highest value allowed")
         return value
 
     return parse
@@ -36,10 +38,10 @@ def number(lowest: float, highest: float = math.inf) -> Callable[[str], float]:
         try:
             value = float(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+            raise argparse.ArgumentTypeError(f"{shown(text)} is not a number") from None
         if not (math.isfinite(value) and lowest <= value <= highest):
             allowed = f"{lowest:g} or more" if math.isinf(highest) else f"{lowest:g} to {highest:g}"
-            raise argparse.ArgumentTypeError(f"{text} is outside what is allowed, {allowed}")
+            raise argparse.ArgumentTypeError(f"{text:.60} is outside what is allowed, {allowed}")
         return value
 
     return parse
@@ -58,7 +60,7 @@ def metadata_override(text: str) -> tuple[str, int | float | bool | str]:
 def speculation(text: str) -> str | None:
     """An argparse type: "lookup", or "off" for None."""
     if text not in ("lookup", "off"):
-        raise argparse.ArgumentTypeError(f"{text} is neither lookup nor off")
+        raise argparse.ArgumentTypeError(f"{text:.60} is neither lookup nor off")
     return None if text == "off" else text
 
 
@@ -66,7 +68,7 @@ def scaled_adapter(text: str) -> tuple[str, float]:
     """An argparse type: FILE:SCALE."""
     path, colon, scale = text.rpartition(":")
     if not (colon and path):
-        raise argparse.ArgumentTypeError(f"{text!r} has no scale: FILE:SCALE is wanted, such as adapter.gguf:0.5")
+        raise argparse.ArgumentTypeError(f"{shown(text)} has no scale: FILE:SCALE is wanted, such as adapter.gguf:0.5")
     return path, number(-math.inf)(scale)
 
 

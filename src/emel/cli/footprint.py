@@ -76,4 +76,9 @@ def _kv_bytes(metadata: Metadata, contexts: Sequence[int] | None) -> dict[int, i
     n_trained = metadata.get_int(f"{arch}.context_length", 0)
     if contexts is None:
         contexts = sorted({n for n in (*DEFAULT_CONTEXTS, n_trained) if 0 < n <= (n_trained or n)})
-    return {n: sum(kv_bytes(1, -(-n // KV_BLOCK), count, head_dim) for count in per_layer if count) for n in contexts}
+    try:
+        return {
+            n: sum(kv_bytes(1, -(-n // KV_BLOCK), count, head_dim) for count in per_layer if count) for n in contexts
+        }
+    except ValueError:  # a damaged file: no memory has such sizes
+        return {}

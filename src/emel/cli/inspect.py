@@ -39,12 +39,22 @@ def run(arguments: argparse.Namespace) -> int:
     if flagged and arguments.words:
         raise UsageError(f"unexpected argument {arguments.words!r}: the model is given by a flag")
     with open_gguf(locate(arguments.words or flagged, offline=arguments.offline)) as file:
+        _check_context(file, arguments.ctx_size)
         contexts = [arguments.ctx_size] if arguments.ctx_size else None
         found = _forecast(file, arguments.memory, arguments.ctx_size) if arguments.memory else None
         write = _write_json if arguments.json else _write_tables
         least = least_bytes(file, arguments.ctx_size)
         write(file, estimate(file, contexts), found, least, full=arguments.full)
     return 0
+
+
+def _check_context(file: GgufFile, n_ctx: int | None) -> None:
+    """RequestError for more than the model was trained for, which it could not be loaded with either."""
+    from emel.engine.session import context_size
+
+    trained = file.metadata.get_int(f"{file.metadata.get_str('general.architecture', '')}.context_length", 0)
+    if trained > 0:
+        context_size(n_ctx, trained)
 
 
 def _forecast(file: GgufFile, memory: str, n_ctx: int | None) -> Forecast:

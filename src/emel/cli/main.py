@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Reports a usage error and ends with exit code 2."""
-        self._refuse(message, f"see {self.prog} --help")
+        self._refuse(message + _guess_choice(message), f"see {self.prog} --help")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse does, once no word is a flag of another engine: it would take -fa for the file a."""
@@ -210,6 +210,12 @@ def _guess(word: str, known: Iterable[str]) -> str:
     by_letters = {each.lstrip("-"): each for each in known}
     close = difflib.get_close_matches(word.lstrip("-"), list(by_letters), n=1)
     return f" (did you mean {by_letters[close[0]]}?)" if close else ""
+
+
+def _guess_choice(message: str) -> str:
+    """For argparse's words about a value that is none of an option's, or about a suite there is not."""
+    found = re.search(r"invalid choice: (\S+) \(choose from (.*)\)\Z", message)
+    return _guess(found[1].strip("'\""), re.findall(r"[\w.-]+", found[2])) if found else ""
 
 
 def _is_expected(error: Exception) -> bool:

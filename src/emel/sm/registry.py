@@ -5,6 +5,7 @@ Only modules whose source defines a machine are imported: listing machines stays
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import re
 from importlib.resources import files
@@ -36,15 +37,22 @@ def find_machine(name: str, package: str = "emel") -> type[BaseMachine[Any, Any]
     Raises LookupError naming the machines there are when none or several match.
     """
     classes = machine_classes(package)
-    wanted = name.casefold().removesuffix("machine")
-    found = [each for each in classes if each.__name__.casefold().removesuffix("machine") == wanted]
+    wanted = _plain(name)
+    found = [each for each in classes if _plain(each.__name__) == wanted]
     if len(found) == 1:
         return found[0]
     if found:
         names = ", ".join(f"{each.__module__}.{each.__name__}" for each in found)
         raise LookupError(f"machine {name!r} is ambiguous: {names}")
+    by_plain_name = {_plain(each.__name__): each.__name__ for each in classes}
+    close = difflib.get_close_matches(wanted, by_plain_name, n=1)
+    guess = f" (did you mean {by_plain_name[close[0]]}?)" if close else ""
     names = ", ".join(each.__name__ for each in classes) or "none"
-    raise LookupError(f"machine {name!r} is unknown; machines: {names}")
+    raise LookupError(f"machine {name!r:.80} is unknown{guess}; machines: {names}")
+
+
+def _plain(name: str) -> str:
+    return name.casefold().removesuffix("machine")
 
 
 def machine_modules(package: str = "emel") -> list[str]:

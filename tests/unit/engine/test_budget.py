@@ -30,7 +30,8 @@ if TYPE_CHECKING:
         ("500MB", 500_000_000),
         ("300 kb", 300_000),
         ("1TiB", 1 << 40),
-        ("12345", 12345),
+        ("1500000", 1_500_000),
+        (" 1048576 ", 1 << 20),
         ("64b", 64),
         (4096, 4096),
     ],
@@ -60,6 +61,13 @@ def test_what_is_no_amount_is_refused(value: str) -> None:
 def test_amounts_out_of_range_are_refused(value: str | int) -> None:
     with pytest.raises(emel.RequestError, match="must be"):
         parse_memory(value)
+
+
+@pytest.mark.parametrize("value", ["1", "2", "4096", "1000000"])
+def test_a_number_that_misses_its_unit_is_told_of_units(value: str) -> None:
+    with pytest.raises(emel.RequestError, match=f"memory is '{value}', which are bytes and hold no model") as caught:
+        parse_memory(value)
+    assert str(caught.value.hint).startswith(f"{value}GiB or {value}MiB, if that is what was meant")
 
 
 @pytest.mark.parametrize("value", [1.5, True, b"2GiB", [1]])

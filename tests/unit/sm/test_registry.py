@@ -72,8 +72,8 @@ def test_machine_is_found_by_its_name(package: str, name: str) -> None:
 
 
 def test_unknown_machine_is_an_error_that_names_those_there_are(package: str) -> None:
-    with pytest.raises(LookupError, match=r"machine 'none' is unknown; machines: InnerMachine, "):
-        find_machine("none", package)
+    with pytest.raises(LookupError, match=r"machine 'xyz' is unknown; machines: InnerMachine, "):
+        find_machine("xyz", package)
 
 
 def test_ambiguous_machine_is_an_error_that_names_its_candidates(package: str) -> None:
@@ -110,3 +110,8 @@ def test_registry_imports_no_more_than_the_machines_need() -> None:
 
 def test_every_machine_class_is_a_machine() -> None:
     assert all(issubclass(each, BaseMachine) for each in machine_classes())
+
+
+def test_unknown_machine_is_guessed(package: str) -> None:
+    with pytest.raises(LookupError, match=r"machine 'iner' is unknown \(did you mean InnerMachine\?\); machines: "):
+        find_machine("iner", package)
