@@ -12,6 +12,7 @@ from emel._native import LIBRARY, check
 from emel._native.reader import ReadDone, declare_reader
 from emel.io.lanes import LaneCalls, Part, error_of, native_desc, part_array
 from emel.kernel.packing import pack_around, pack_batches
+from emel.kernel.sizes import ROW_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from emel.tensor.window_layout import Extent
 
 _CHUNK_BYTES = 512 << 10  # half of a core's second cache, where it is small
-_ROWS = 16  # that are packed together, and so read together
 
 
 class Computed(NamedTuple):
@@ -70,7 +70,7 @@ def _load(
     declare_reader()
     in_file_order = sorted(extents, key=lambda each: each.place)
     parts = part_array([_part(extent, places[extent.name]) for extent in in_file_order])
-    chunk_bytes = max(_CHUNK_BYTES, *(_ROWS * (extent.n_bytes // extent.rows) for extent in extents))
+    chunk_bytes = max(_CHUNK_BYTES, *(ROW_GROUP * (extent.n_bytes // extent.rows) for extent in extents))
     desc = native_desc(opened, chunk_bytes, calls, keeps_cache=keeps_cache)
     done = ReadDone()
     check(LIBRARY.emel_load(pool.handle, ctypes.byref(desc), parts, len(parts), ctypes.byref(done)))

@@ -10,6 +10,8 @@ from emel.tensor.types import TensorType
 
 KV_BLOCK = _abi.KV_BLOCK
 ALIGNMENT = _abi.ALIGNMENT
+ROW_GROUP = 16
+"""Rows of a matrix that are packed together (kRowsPerGroup of the kernels): parts of it begin at a multiple."""
 KV_PART = 32
 """Numbers of a head that share a scale in a KV cache of Q8_0."""
 KV_TYPES = (TensorType.F16, TensorType.F32, TensorType.Q8_0)

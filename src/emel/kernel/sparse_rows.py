@@ -6,6 +6,7 @@ are more than the cache may hold; then all go, but what the batch needs is read 
 
 from __future__ import annotations
 
+import mmap
 from typing import TYPE_CHECKING
 
 from emel._native import LIBRARY, abi, check
@@ -14,7 +15,7 @@ from emel.io.descriptor import close_quietly, open_regular, read_exactly
 from emel.io.platform import SYSTEM, Platform
 from emel.kernel.buffers import Memory
 from emel.kernel.packing import Location
-from emel.kernel.sizes import packed_bytes
+from emel.kernel.sizes import ROW_GROUP, packed_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from emel.kernel.pool import LanePool
     from emel.tensor.window_layout import Extent
 
-GROUP = 16  # rows that are packed together
-_PAGE = 4096
+_PAGE = mmap.PAGESIZE
 
 
 class SparseRows:
@@ -38,7 +38,7 @@ class SparseRows:
         self.name = extent.name
         self.n_reads = 0
         self._extent, self._path, self._pool, self._platform = extent, path, pool, platform
-        self._group_bytes = packed_bytes(extent.type, GROUP, extent.cols)
+        self._group_bytes = packed_bytes(extent.type, ROW_GROUP, extent.cols)
         self._row_bytes = extent.n_bytes // extent.rows
         self._n_cached_at_most = max(cache_bytes // _touched_bytes(self._group_bytes), 1)
         self._present: set[int] = set()
@@ -52,7 +52,7 @@ class SparseRows:
 
     def ensure(self, rows: Iterable[int]) -> None:
         """Has these rows in memory; rows outside the matrix are left to whoever checks them. SourceError."""
-        wanted = {row // GROUP for row in rows if 0 <= row < self._extent.rows}
+        wanted = {row // ROW_GROUP for row in rows if 0 <= row < self._extent.rows}
         missing = sorted(wanted - self._present)
         if not missing:
             return
@@ -64,19 +64,19 @@ class SparseRows:
         self._present.update(missing)
 
     def _read(self, groups: Sequence[int]) -> None:
-        staging = bytearray(self._row_bytes * GROUP * len(groups))
+        staging = bytearray(self._row_bytes * ROW_GROUP * len(groups))
         jobs = (abi.PackJob * len(groups))()
         with memoryview(staging) as target:
             for index, (job, group) in enumerate(zip(jobs, groups, strict=True)):
-                n_rows = min(GROUP, self._extent.rows - group * GROUP)
-                begin = index * GROUP * self._row_bytes
+                n_rows = min(ROW_GROUP, self._extent.rows - group * ROW_GROUP)
+                begin = index * ROW_GROUP * self._row_bytes
                 with target[begin : begin + n_rows * self._row_bytes] as chunk:
                     read_exactly(
                         self._platform,
                         self._path,
                         self._opened,
                         chunk,
-                        self._extent.offset + group * GROUP * self._row_bytes,
+                        self._extent.offset + group * ROW_GROUP * self._row_bytes,
                     )
                 job.src, job.src_bytes = begin, n_rows * self._row_bytes
                 job.dst, job.dst_bytes = self._memory.address + group * self._group_bytes, self._group_bytes
@@ -96,7 +96,7 @@ class SparseRows:
 
 def cached_bytes(extent: Extent, n_rows: int) -> int:
     """Memory that any `n_rows` rows can take."""
-    group_bytes = packed_bytes(extent.type, GROUP, extent.cols)
+    group_bytes = packed_bytes(extent.type, ROW_GROUP, extent.cols)
     return min(n_rows * _touched_bytes(group_bytes), -(-extent.packed_bytes // _PAGE) * _PAGE)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from emel.graph.expert_ops import Gating
 from emel.graph.ops import Activation
+from emel.kernel.sizes import ROW_GROUP
 from emel.lazy_dataclasses import dataclass
 from emel.model.decoder_tensors import Bias, linear_tensors
 from emel.model.errors import ModelError
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from emel.model.geometry import Geometry
 
 MOST_EXPERTS = 1024
-ROWS_PER_GROUP = 16  # of a packed matrix: an expert's rows begin a group
 # https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/constants.py, ExpertGatingFuncType
 GATINGS = {1: Gating.SOFTMAX, 2: Gating.SIGMOID, 3: Gating.SOFTMAX_OF_CHOSEN}
 
@@ -61,9 +61,10 @@ def read_experts(
     n_experts = positive_int(metadata, f"{name}.expert_count", at_most=MOST_EXPERTS)
     width_key = f"{name}.expert_feed_forward_length"
     width = positive_int(metadata, width_key, d_ff)
+    # The rows of an expert begin a group of packed ones.
     for what, value in ((f"'{width_key}'", width), (f"'{name}.embedding_length'", d_model)):
-        if value % ROWS_PER_GROUP:
-            raise ModelError(f"{what} is {value}: experts need a multiple of {ROWS_PER_GROUP}")
+        if value % ROW_GROUP:
+            raise ModelError(f"{what} is {value}: experts need a multiple of {ROW_GROUP}")
     return Experts(
         n_experts=n_experts,
         n_used=positive_int(metadata, f"{name}.expert_used_count", at_most=n_experts),

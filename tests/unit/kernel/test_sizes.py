@@ -5,7 +5,15 @@ import pytest
 from emel._native import NativeError
 from emel.kernel.numerics import Activations
 from emel.kernel.packing import PACKABLE
-from emel.kernel.sizes import ALIGNMENT, aligned, attention_scratch_bytes, kv_bytes, packed_bytes, quantized_bytes
+from emel.kernel.sizes import (
+    ALIGNMENT,
+    ROW_GROUP,
+    aligned,
+    attention_scratch_bytes,
+    kv_bytes,
+    packed_bytes,
+    quantized_bytes,
+)
 from emel.tensor.types import TensorType
 
 
@@ -15,9 +23,9 @@ def test_aligned_rounds_up() -> None:
 
 
 @pytest.mark.parametrize("type_", PACKABLE)
-def test_packed_bytes_pad_rows_to_sixteen(type_: TensorType) -> None:
-    assert packed_bytes(type_, 1, 512) == packed_bytes(type_, 16, 512)
-    assert packed_bytes(type_, 17, 512) == 2 * packed_bytes(type_, 16, 512)
+def test_packed_bytes_pad_rows_to_whole_groups(type_: TensorType) -> None:
+    assert packed_bytes(type_, 1, 512) == packed_bytes(type_, ROW_GROUP, 512)
+    assert packed_bytes(type_, ROW_GROUP + 1, 512) == 2 * packed_bytes(type_, ROW_GROUP, 512)
     assert packed_bytes(type_, 16, 512) >= type_.n_bytes(16, 512)
 
 

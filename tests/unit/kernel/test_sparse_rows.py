@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from mmap import PAGESIZE
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 from emel.io.errors import SourceError
 from emel.kernel.packing import Matrix, pack
 from emel.kernel.pool import LanePool
-from emel.kernel.sizes import packed_bytes
-from emel.kernel.sparse_rows import GROUP, SparseRows, cached_bytes
+from emel.kernel.sizes import ROW_GROUP, packed_bytes
+from emel.kernel.sparse_rows import SparseRows, cached_bytes
 from emel.tensor.types import TensorType
 from emel.tensor.window_layout import Extent
 from unit.io.fakes import FaultyPlatform
@@ -48,7 +49,7 @@ class Table:
         )
 
     def has(self, rows: SparseRows, group: int) -> bool:
-        n_bytes = packed_bytes(Q8, GROUP, COLS)
+        n_bytes = packed_bytes(Q8, ROW_GROUP, COLS)
         begin, end = group * n_bytes, min((group + 1) * n_bytes, len(self.packed))
         return ctypes.string_at(rows.location.address + begin, end - begin) == self.packed[begin:end]
 
@@ -83,7 +84,7 @@ def test_any_batches_find_their_rows(table: Table, batches: list[set[int]], n_ca
     rows = table.open(n_cached)
     for batch in batches:
         rows.ensure(batch)
-        assert all(table.has(rows, row // GROUP) for row in batch)
+        assert all(table.has(rows, row // ROW_GROUP) for row in batch)
     rows.close()
 
 
@@ -102,8 +103,8 @@ def test_a_full_cache_is_emptied_for_what_the_batch_needs(table: Table) -> None:
 def test_cached_bytes_never_exceed_the_whole_matrix(table: Table) -> None:
     sizes = [cached_bytes(table.extent, n_rows) for n_rows in range(1, 200)]
     assert sizes == sorted(sizes)
-    assert sizes[0] >= packed_bytes(Q8, GROUP, COLS)
-    assert sizes[-1] == -(-table.extent.packed_bytes // 4096) * 4096
+    assert sizes[0] >= packed_bytes(Q8, ROW_GROUP, COLS)
+    assert sizes[-1] == -(-table.extent.packed_bytes // PAGESIZE) * PAGESIZE
 
 
 @pytest.mark.parametrize("fail_at", [1, 2])
