@@ -21,23 +21,28 @@ class DecodeRoof:
 
     def measure(self, n_threads: int) -> float:
         """1e9 bytes a second that this many threads read."""
-        from emel.bench.machine import open_route
-        from emel.kernel.buffers import Memory
-        from emel.kernel.pool import LanePool
-        from emel.kernel.roofline import Roof, measure_roof
-
-        memory = Memory(MEGABYTES << 20, is_huge=True)
-        try:
-            with LanePool(n_threads) as pool:
-                rate = measure_roof(pool, open_route().isa, Roof.READ, seconds=SECONDS, memory=memory)
-        finally:
-            memory.close()
-        assert rate is not None  # every route can read
-        return rate / 1e9
+        return measure_reading(n_threads) / 1e9
 
     def share(self, tokens_per_second: float, roof: float) -> float:
         """The part of a roof that reading the weights at this rate takes."""
         return tokens_per_second * self.n_bytes / 1e9 / roof
+
+
+def measure_reading(n_threads: int) -> float:
+    """Bytes of memory a second that this many threads read together; EmelError for a route that does not run here."""
+    from emel.bench.machine import open_route
+    from emel.kernel.buffers import Memory
+    from emel.kernel.pool import LanePool
+    from emel.kernel.roofline import Roof, measure_roof
+
+    memory = Memory(MEGABYTES << 20, is_huge=True)
+    try:
+        with LanePool(n_threads) as pool:
+            rate = measure_roof(pool, open_route().isa, Roof.READ, seconds=SECONDS, memory=memory)
+    finally:
+        memory.close()
+    assert rate is not None  # every route can read
+    return rate
 
 
 def decode_roof_of(model: Path) -> DecodeRoof | None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from emel.kernel.host_memory import HostMemory
     from emel.kernel.threads import ThreadChoice
 
+_ROUNDS = 3  # of reading memory: the best is what there is at most, whatever else the machine does
+
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
@@ -114,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_up(path: Path | None, n_threads: int | None, budget: str | None, *, measure: bool) -> Checkup:
-    from emel.cli.host_speed import measure_disk_bandwidth, measure_memory_bandwidth
+    from emel.bench.decode_roof import measure_reading
     from emel.kernel.features import available_routes, choose_route
     from emel.kernel.host_memory import read_host_memory
     from emel.kernel.threads import choose_threads
@@ -126,10 +128,19 @@ def _check_up(path: Path | None, n_threads: int | None, budget: str | None, *, m
     load, threads, memory = os.getloadavg()[0], choose_threads(n_threads), read_host_memory()
     speeds = Speeds(None, None)
     if measure:
-        disk = measure_disk_bandwidth(path) if path else None
-        speeds = Speeds(measure_memory_bandwidth(threads.n_threads), disk)
+        reading = max(measure_reading(threads.n_threads) for _ in range(_ROUNDS))
+        speeds = Speeds(reading, _measure_disk(path) if path else None)
     prospect = _judge(path, memory, speeds, budget) if path else None
     return Checkup(_look_at_cpu(), tuple(available_routes()), route, threads, load, memory, speeds, prospect)
+
+
+def _measure_disk(path: Path) -> float | None:
+    """Bytes per second of reading a model's largest file, cold, as it is measured before weights are streamed."""
+    from emel.gguf import open_gguf
+    from emel.io.speed import measure_model
+
+    with open_gguf(path) as file:
+        return measure_model(file.parts).best
 
 
 def _look_at_cpu() -> Cpu:
@@ -202,7 +213,7 @@ def _as_lines(checkup: Checkup) -> list[str]:
         lines.append(f"            limit of the control group: {_size(memory.limit)} ({binding})")
     if speeds.memory:
         lines.append(f"bandwidth   memory {_size(speeds.memory)}/s with {_count(checkup.threads.n_threads, 'thread')}")
-        disk = f"{_size(speeds.disk)}/s, past the page cache" if speeds.disk else "not measured"
+        disk = f"{_size(speeds.disk)}/s, of what is not cached" if speeds.disk else "not measured"
         lines.append(f"            disk {disk}")
     lines += _prospect_lines(checkup.model) if checkup.model else ["model       none fetched yet: emel pull"]
     return lines
