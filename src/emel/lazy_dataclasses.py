@@ -6,7 +6,7 @@ processor time of a short run. Here a class has its slots at once, `__init__` is
 comparing, hashing and printing are shared by all classes.
 
 1. To a type checker it is `dataclasses.dataclass`, with the options frozen, kw_only and eq; slots are always there.
-2. `field` is the standard library's, with default, default_factory, compare and metadata.
+2. `field` is the standard library's, with default, default_factory, compare, repr and metadata.
 3. Its `fields`, `replace` and `asdict` take these classes, which may inherit from one another.
 4. What is made late changes nothing but where it is kept, so several threads may make it, and an interrupt end that.
 """
@@ -32,6 +32,7 @@ class _Field(NamedTuple):
     factory: Any
     is_keyword: bool
     compares: bool
+    is_shown: bool
 
 
 class _Made:
@@ -123,9 +124,9 @@ def _methods(*, frozen: bool, eq: bool) -> dict[str, Any]:
 
 def _field_of(default: Any, *, kw_only: bool) -> _Field:
     if not isinstance(default, Field):
-        return _Field(default, MISSING, kw_only, compares=True)
+        return _Field(default, MISSING, kw_only, compares=True, is_shown=True)
     is_keyword = kw_only if default.kw_only is MISSING else default.kw_only
-    return _Field(default.default, default.default_factory, is_keyword, default.compare)
+    return _Field(default.default, default.default_factory, is_keyword, default.compare, default.repr)
 
 
 def _compiled_init(cls: type, fields: _Fields, *, frozen: bool) -> object:
@@ -175,7 +176,8 @@ def _hash(self: Any) -> int:
 
 
 def _repr(self: Any) -> str:
-    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in type(self).__lazy_fields__)
+    shown = (name for name, each in type(self).__lazy_fields__.items() if each.is_shown)
+    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
     return f"{type(self).__qualname__}({fields})"
 
 

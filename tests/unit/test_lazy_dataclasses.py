@@ -73,6 +73,23 @@ def define_pair(decorator: Callable[..., Any]) -> type:
     return Pair
 
 
+def define_reticent(decorator: Callable[..., Any]) -> type:
+    @decorator(frozen=True, slots=True)
+    class Reticent:
+        seen: int
+        hidden: int = field(repr=False)
+        late: int = field(default=3, repr=False)
+
+    return Reticent
+
+
+def test_what_is_not_to_be_shown_is_not() -> None:
+    lazy, standard = twins(define_reticent)
+    assert repr(lazy(1, 2)) == repr(standard(1, 2))
+    assert repr(lazy(1, 2)).endswith("Reticent(seen=1)")
+    assert lazy(1, 2) != lazy(1, 4)
+
+
 def test_classes_are_made_shown_and_compared_as_the_standard_ones() -> None:
     lazy, standard = twins(define_pair)
     for arguments, options in (((1,), {}), ((1, "c", [3]), {}), ((), {"first": 1, "second": "d"})):

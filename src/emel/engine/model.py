@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from emel.engine.arguments import (
     checked_conversations,
@@ -72,6 +72,9 @@ class Model:
         if self._session is None:
             return "<emel.Model, closed>"
         return f"<emel.Model {self.path!r}, n_ctx={self.n_ctx}, n_threads={self.n_threads}, isa={self.isa!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a model cannot be pickled or copied: load it in the process that uses it")
 
     # ---- what it is
 
@@ -234,8 +237,7 @@ class Model:
     ) -> list[Completion]:
         """Continues many prompts at once; the completions come in the order of the prompts.
 
-        progress: a bar on stderr (None: if that is a terminal). PromptsFailedError when some failed; its `results` has
-        the completions of the others.
+        progress: a bar on stderr (None: on a terminal). PromptsFailedError when some failed: `results` has the others.
         """
         return complete_many(self._open(), self._encode, checked_prompts(prompts), sampling, progress=progress)
 
@@ -368,10 +370,7 @@ class Model:
     # ---- life
 
     def close(self) -> None:
-        """Gives all memory back once the step that may be running is over; requests that are not done fail.
-
-        Harmless when repeated.
-        """
+        """Gives all memory back once the step that may be running is over; requests not done fail. Harmless twice."""
         session, self._session = self._session, None
         if session is not None:
             session.close()

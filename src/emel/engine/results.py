@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from emel.lazy_dataclasses import dataclass
@@ -42,27 +43,30 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A finished answer. finish_reason: "stop" (an end token or stop string), "length", or "cancelled"."""
+    """A finished answer. finish_reason: "stop" (an end token or stop string), "length", or "cancelled".
+
+    Its repr leaves out what is long: timings and sampling.
+    """
 
     text: str
     token_ids: tuple[int, ...]
     """All chosen tokens, with the end token if there was one."""
     finish_reason: str
-    timings: Timings
+    timings: Timings = field(repr=False)
     n_prompt_tokens: int
     seed: int
     """The seed that was used, given or not; 0 when greedy without one."""
-    sampling: Mapping[str, Any]
+    sampling: Mapping[str, Any] = field(repr=False)
     """The effective sampling parameters."""
     n_cached_tokens: int = 0
     """Prompt tokens that were not computed, because an earlier request had."""
-    n_draft_tokens: int = 0
+    n_draft_tokens: int = field(default=0, repr=False)
     """Tokens that were computed as guesses of what comes next."""
-    n_accepted_tokens: int = 0
+    n_accepted_tokens: int = field(default=0, repr=False)
     """Of them: those that came. The answer is the same without."""
     logprobs: list[Any] | None = None
     """What the sampler says of each token's probability, if it was asked to."""
-    digests: tuple[str, ...] | None = None
+    digests: tuple[str, ...] | None = field(default=None, repr=False)
     """Of the logits each token was chosen from, if they were asked for (emel.engine.transcript)."""
     stop: str | None = None
     """The stop string that ended it, if one did."""

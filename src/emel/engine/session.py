@@ -227,7 +227,7 @@ class Session:
         if self.model.parameters.embedding_width:
             raise RequestError(
                 f"this model ({self.model.description.name}) is an encoder: it has embeddings, but writes no text",
-                hint="use model.embed",
+                hint="model.embed(texts) in Python, /v1/embeddings of emel serve",
             )
 
     @property

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -53,6 +55,17 @@ def test_prompt_that_is_no_text_is_told_what_takes_it(model: emel.Model, prompt:
     with pytest.raises(RequestError) as caught:
         model.generate(prompt)
     assert (hint is None and caught.value.hint is None) or (hint is not None and hint in str(caught.value.hint))
+
+
+def test_model_is_not_pickled_and_an_answer_is_shown_short(model: emel.Model) -> None:
+    for use in (pickle.dumps, copy.deepcopy, copy.copy):
+        with pytest.raises(TypeError, match="a model cannot be pickled or copied: load it in the process"):
+            use(model)
+    done = model.generate(PROMPT, max_tokens=2)
+    assert repr(done).startswith(f"Completion(text={done.text!r}, token_ids={done.token_ids!r}, finish_reason='length'")
+    assert "top_k" not in repr(done)
+    assert len(repr(done)) < 300
+    assert pickle.loads(pickle.dumps(done)) == done
 
 
 def test_same_seed_same_text_and_the_effective_seed_is_told(model: emel.Model) -> None:
