@@ -91,13 +91,14 @@ def part_array(parts: Sequence[Part]) -> ctypes.Array[ReadPart]:
 
 
 class ReadLanes:
-    """Lanes over the files of `opened`, which stay the caller's and open until `close`.
+    """Lanes over the files of `opened`, which stay the caller's and open until `close`. One thread at a time; `totals`
+    is for any.
 
     NativeError for a chunk outside 64 KiB to 16 MiB, RuntimeError where no thread can be had. A fork leaves the threads
     behind: closing there does nothing.
     """
 
-    __slots__ = ("_calls", "_handle", "_process", "_thread")
+    __slots__ = ("_calls", "_handle", "_looking", "_process", "_thread", "_totals")
 
     def __init__(
         self,
@@ -114,6 +115,8 @@ class ReadLanes:
         check(LIBRARY.emel_reader_create(ctypes.byref(desc), ctypes.byref(handle)))
         self._handle: ctypes.c_void_p | None = handle
         self._process = os.getpid()
+        self._totals = Totals(0, 0)
+        self._looking = threading.Lock()  # at the reader, for its totals: it must not go meanwhile
         # It keeps nothing of this object alive, so that an owner which forgot to close can still be collected.
         self._thread = threading.Thread(
             target=_deliver_all, args=(handle, tuple(opened), deliver), name="emel-read", daemon=True
@@ -131,10 +134,15 @@ class ReadLanes:
         check(LIBRARY.emel_reader_submit(self._open(), ticket, array, len(array), int(is_urgent)))
 
     def totals(self) -> Totals:
-        """What was read so far."""
-        totals = ReadTotals()
-        LIBRARY.emel_reader_totals(self._open(), ctypes.byref(totals))
-        return Totals(totals.n_bytes, totals.n_chunks)
+        """What was read so far, or had been when it was closed."""
+        if self._process != os.getpid():  # nobody there gives the lock back
+            return self._totals
+        with self._looking:
+            if self._handle is not None:
+                totals = ReadTotals()
+                LIBRARY.emel_reader_totals(self._handle, ctypes.byref(totals))
+                self._totals = Totals(totals.n_bytes, totals.n_chunks)
+            return self._totals
 
     def _open(self) -> ctypes.c_void_p:
         if self._handle is None or self._process != os.getpid():
@@ -143,8 +151,12 @@ class ReadLanes:
 
     def close(self) -> None:
         """Cancels, delivers what is left, and ends the threads; harmless when repeated."""
-        handle, self._handle = self._handle, None
-        if handle is None or self._process != os.getpid():
+        if self._process != os.getpid():
+            return
+        self.totals()
+        with self._looking:
+            handle, self._handle = self._handle, None
+        if handle is None:
             return
         LIBRARY.emel_reader_stop(handle)
         if self._thread is threading.current_thread():

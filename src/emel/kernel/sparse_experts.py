@@ -97,7 +97,7 @@ class SparseExperts:
         return set(self._present)
 
     def totals(self) -> Totals:
-        """What was read of the files so far."""
+        """What was read of the files so far; for any thread."""
         lanes = self._reader.context.lanes
         return Totals(0, 0) if lanes is None else lanes.totals()
 

@@ -152,7 +152,7 @@ class StreamedWeights:
             self._waited_seconds += time.perf_counter() - began
 
     def traffic(self) -> Traffic:
-        """What was read and waited for so far."""
+        """What was read and waited for so far; for any thread."""
         context, reads = self.window.context, self.window.context.reads
         n_bytes, n_loads = (reads.n_bytes_read(), reads.n_loads) if reads is not None else (0, 0)
         n_waits = context.n_waits

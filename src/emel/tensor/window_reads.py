@@ -82,8 +82,9 @@ class WindowReads:
         return self._outcomes[slot][1]
 
     def n_bytes_read(self) -> int:
-        """Bytes of the files, so far."""
-        return self.lanes.totals().n_bytes if self.lanes is not None else 0
+        """Bytes of the files, so far; for any thread."""
+        lanes = self.lanes  # another thread may close them meanwhile
+        return lanes.totals().n_bytes if lanes is not None else 0
 
     def close(self) -> None:
         """Cancels and joins what is being read, and gives the files up."""

@@ -330,9 +330,32 @@ def test_lanes_refuse_more_requests_than_fit(file: LayeredFile) -> None:
     bench.close()
 
 
+def test_totals_may_be_asked_for_while_lanes_are_closed(file: LayeredFile) -> None:
+    for _ in range(20):
+        bench = Bench(file)
+        for ticket, request in enumerate(bench.requests):
+            bench.lanes.submit(ticket, request)
+        is_closed, seen = threading.Event(), list[int]()
+
+        def look(bench: Bench = bench, is_closed: threading.Event = is_closed, seen: list[int] = seen) -> None:
+            while not is_closed.is_set():
+                seen.append(bench.lanes.totals().n_bytes)
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        bench.wait(1)
+        bench.lanes.close()
+        is_closed.set()
+        looking.join(10)
+        assert seen == sorted(seen)
+        assert bench.lanes.totals().n_bytes >= seen[-1]
+        bench.close()
+
+
 def test_closed_lanes_say_so(bench: Bench) -> None:
     bench.lanes.close()
     bench.lanes.close()
+    assert bench.lanes.totals().n_chunks == 0
     with pytest.raises(ValueError, match="are closed"):
         bench.lanes.submit(0, bench.requests[0])
 
