@@ -124,8 +124,6 @@ def test_a_process_that_died_is_started_again(served: ServedModel) -> None:
     assert process is not None
     process.kill()
     process.wait()
-    with pytest.raises(ApiError, match="it takes too much memory to compile"):
-        new_constraint(served, regex="[0-8]")
     assert new_constraint(served, regex="[0-8]") is not None
 
 
