@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from emel.graph.capacity import Capacity
+from emel.kernel.host_memory import read_group_limit
 from emel.kernel.sizes import KV_TYPES
 from emel.memory.hybrid import HybridCache
 from emel.memory.kv import KvCache
@@ -61,6 +62,8 @@ def open_memory(
 def n_blocks_for(parameters: Parameters, n_ctx: int, n_rows: int, kv_type: TensorType = KV_TYPES[0]) -> int:
     """Blocks for one sequence of full length and `n_rows` - 1 of usual length, within a share of the machine's memory.
 
+    In a control group with a limit, what that allows is the machine's memory.
+
     A prefix that is kept, and a sequence longer than usual, take what others leave; when they do not leave enough, the
     last one that came waits (emel.text.wavefront).
     """
@@ -71,12 +74,14 @@ def n_blocks_for(parameters: Parameters, n_ctx: int, n_rows: int, kv_type: Tenso
 
 
 def machine_bytes() -> int:
-    """Bytes of memory the machine has; 2**63 - 1 where it does not say."""
+    """Bytes of memory the machine has, or this process's control groups allow; 2**63 - 1 where neither says."""
+    limit = read_group_limit()
+    most = 2**63 - 1 if limit is None else limit
     try:
         n_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
-        return 2**63 - 1
-    return n_bytes if n_bytes > 0 else 2**63 - 1
+        return most
+    return min(n_bytes, most) if n_bytes > 0 else most
 
 
 def bindings(memory: KvCache | HybridCache) -> tuple[KvBinding, StateBinding | None]:

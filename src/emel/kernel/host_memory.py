@@ -42,9 +42,9 @@ def read_host_memory(root: Path = Path("/")) -> HostMemory:
     free = machine.get("MemAvailable")
     limit, left = None, None
     for folder, version in group_folders("memory", root):
-        limit_name, current_name, inactive_name = _FILES[version]
-        group_limit, current = _read_count(folder / limit_name), _read_count(folder / current_name)
-        if group_limit is None or group_limit >= _UNLIMITED or current is None:
+        _, current_name, inactive_name = _FILES[version]
+        group_limit, current = _limit_of(folder, version), _read_count(folder / current_name)
+        if group_limit is None or current is None:
             continue
         inactive = _read_fields(folder / "memory.stat").get(inactive_name, 0)
         group_left = max(0, group_limit - (current - inactive))
@@ -57,6 +57,17 @@ def read_host_memory(root: Path = Path("/")) -> HostMemory:
         limit=limit,
         limited_by_group=left is not None and (free is None or left < free),
     )
+
+
+def read_group_limit(root: Path = Path("/")) -> int | None:
+    """Bytes that the control groups allow this process, None without a limit; a part of the above that costs less."""
+    limits = [_limit_of(folder, version) for folder, version in group_folders("memory", root)]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _limit_of(folder: Path, version: int) -> int | None:
+    limit = _read_count(folder / _FILES[version][0])
+    return None if limit is None or limit >= _UNLIMITED else limit
 
 
 def _read_count(path: Path) -> int | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emel.kernel.host_memory import HostMemory, read_host_memory
+from emel.kernel.host_memory import HostMemory, read_group_limit, read_host_memory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,6 +70,15 @@ def test_tightest_group_above_counts(tmp_path: Path) -> None:
     files = v2_group("a/b", "max", GB, 0) | v2_group("a", 6 * GB, 2 * GB, GB) | v2_group("", 8 * GB, 7 * GB, 0)
     root = write(tmp_path, {"proc/meminfo": MEMINFO, "proc/self/cgroup": "0::/a/b\n", **files})
     assert read_host_memory(root) == HostMemory(16 * GB, GB, 6 * GB, limited_by_group=True)
+
+
+@pytest.mark.parametrize(
+    ("own", "above", "limit"), [(4 * GB, "max", 4 * GB), (4 * GB, 3 * GB, 3 * GB), ("max",) * 2 + (None,)]
+)
+def test_group_limit_is_the_tightest(tmp_path: Path, own: object, above: object, limit: int | None) -> None:
+    files = v2_group("a/b", own, GB, 0) | v2_group("a", above, GB, 0)
+    root = write(tmp_path, {"proc/self/cgroup": "0::/a/b\n", **files})
+    assert read_group_limit(root) == read_host_memory(root).limit == limit
 
 
 def test_limit_of_a_v1_group_seen_from_the_host(tmp_path: Path) -> None:
