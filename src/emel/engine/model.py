@@ -365,7 +365,7 @@ class Model:
         (None: the file's own, which encoders have, and models that write text if they were made for it); normalize:
         rows of length 1. Texts are tokenized with the model's special tokens, ids are taken as they are.
         """
-        return self._open().embedders.embed(texts, pooling, normalize)
+        return self._open().embedders.embed(texts, pooling, checked_switch(normalize, "normalize"))
 
     # ---- life
 

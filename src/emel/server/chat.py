@@ -15,7 +15,7 @@ from emel.server.body import read_shape
 from emel.server.choices import Job
 from emel.server.constraints import constraint_of
 from emel.server.errors import invalid
-from emel.server.generating import in_thread, new_head, settings_used, timings, usage
+from emel.server.generating import check_options, in_thread, new_head, settings_used, timings, usage
 from emel.server.holding import ready_model
 from emel.server.logprobs import chat_logprobs
 from emel.server.prompt_progress import steps_of
@@ -100,6 +100,7 @@ def prepare(served: ServedModel, shape: ChatRequest) -> Chat:
     """Everything that takes a while before the first token: the prompt's ids, a compiled constraint."""
     prompt = render(served, shape)
     options = shape.sampling()
+    check_options(served, options)
     if shape.top_logprobs and not shape.logprobs:
         raise invalid("top_logprobs needs logprobs: set it to true", "top_logprobs")
     tools = chosen_tools(shape)

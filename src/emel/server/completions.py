@@ -11,7 +11,16 @@ from emel.server.body import read_shape
 from emel.server.choices import Job
 from emel.server.constraints import constraint_of
 from emel.server.errors import checked_tokens, invalid
-from emel.server.generating import check_count, in_thread, new_head, settings_used, timings, usage
+from emel.server.generating import (
+    check_count,
+    check_length,
+    check_options,
+    in_thread,
+    new_head,
+    settings_used,
+    timings,
+    usage,
+)
 from emel.server.holding import ready_model
 from emel.server.logprobs import completion_logprobs
 from emel.server.prompt_progress import steps_of
@@ -38,8 +47,7 @@ async def create_completion(request: Request) -> Response | EventStream:
     served = await ready_model(request, shape.model)
     n = shape.n or 1
     check_count(request, served, n * (len(shape.prompt) if shape.has_many else 1))
-    prompts, new_constraint = await in_thread(request, _prepare, served, shape)
-    echoes = [served.model.detokenize(ids) if shape.echo else "" for ids in prompts for _ in range(n)]
+    prompts, echoes, new_constraint = await in_thread(request, _prepare, served, shape)
     options = shape.sampling()
     jobs = [Job(ids, options, PlainParser, new_constraint, n) for ids in prompts]
     wording = _Wording(served, shape, prompts, echoes)
@@ -55,8 +63,11 @@ def _check(shape: CompletionRequest) -> None:
         raise invalid(f"best_of is {shape.best_of}: only n, {shape.n or 1}, is supported", "best_of")
 
 
-def _prepare(served: ServedModel, shape: CompletionRequest) -> tuple[list[list[int]], Callable[[], Constraint] | None]:
-    """Token ids of each prompt, and what makes the constraint of each answer."""
+def _prepare(
+    served: ServedModel, shape: CompletionRequest
+) -> tuple[list[list[int]], list[str], Callable[[], Constraint] | None]:
+    """Token ids of each prompt, what is told before each answer, and what makes the constraint of each."""
+    check_options(served, shape.sampling())
     model = served.model
     given: Any = shape.prompt
     many = given if shape.has_many else [given]
@@ -66,7 +77,10 @@ def _prepare(served: ServedModel, shape: CompletionRequest) -> tuple[list[list[i
     ]
     if not all(prompts):
         raise invalid("the prompt has no tokens: give at least one character", "prompt")
-    return prompts, constraint_of(served, shape)
+    for ids in prompts:
+        check_length(ids, model.n_ctx)
+    echoes = [model.detokenize(ids) if shape.echo else "" for ids in prompts for _ in range(shape.n or 1)]
+    return prompts, echoes, constraint_of(served, shape)
 
 
 @dataclass(frozen=True, slots=True)

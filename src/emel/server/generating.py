@@ -8,13 +8,14 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from emel.engine.arguments import checked_request
 from emel.lazy_dataclasses import dataclass
 from emel.server.choices import Choices
 from emel.server.connection import unless_gone
 from emel.server.errors import ApiError, invalid, too_long
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.requests import Request
 
@@ -73,6 +74,14 @@ def check_count(request: Request, served: ServedModel, n_answers: int) -> None:
     n_most = served.model.wave.snapshot().n_lanes + request.app.state.settings.max_waiting
     if n_answers > n_most:
         raise invalid(f"the request asks for {n_answers} answers: this server takes {n_most} at a time", "n")
+
+
+def check_options(served: ServedModel, options: Mapping[str, Any]) -> None:
+    """RequestError for what is wrong with a request's keywords; for a thread.
+
+    Some take a while to check the first time, as what is looked for in every token. Afterwards that is known.
+    """
+    checked_request(options, served.model.tokenizer)
 
 
 def begin(request: Request, served: ServedModel, jobs: Sequence[Job]) -> Choices:

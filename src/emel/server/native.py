@@ -14,7 +14,7 @@ from emel.server.body import read_shape
 from emel.server.choices import Job
 from emel.server.constraints import constraint_of
 from emel.server.errors import checked_tokens, invalid
-from emel.server.generating import in_thread, settings_used, timings
+from emel.server.generating import check_options, in_thread, settings_used, timings
 from emel.server.holding import ready_model
 from emel.server.logprobs import chat_logprobs
 from emel.server.native_requests import NativeRequest
@@ -56,6 +56,7 @@ async def create_native_completion(request: Request) -> Response | EventStream:
 
 def _prepare(served: ServedModel, shape: NativeRequest) -> tuple[list[int], Callable[[], Constraint] | None]:
     """The prompt's ids, in which texts and ids may stand beside each other, and what makes the constraint."""
+    check_options(served, shape.sampling())
     model, ids = served.model, list[int]()
     for index, part in enumerate([shape.prompt] if isinstance(shape.prompt, str) else shape.prompt):
         ids += model.tokenize(part, add_special=not index) if isinstance(part, str) else [part]

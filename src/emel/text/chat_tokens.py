@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from emel.lazy_dataclasses import dataclass
 from emel.text.chat_messages import ChatTemplateError, check_messages, plain_copy
 from emel.text.chat_policy import cut_after, describe_tools, knows_tools, render_with_system
+from emel.text.errors import shown
 from emel.text.tokenizer import as_text
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def render_chat(
         is_continued = bool(messages[-1]["content"])
         if not is_continued:  # an answer without a start is an answer
             messages = messages[:-1]
+    if tools is not None and not isinstance(tools, list | tuple):
+        raise ChatTemplateError(f"tools is {shown(tools)}: it must be a list of dicts")
     if not knows_tools(template.source):
         messages, tools = describe_tools(check_messages(messages), plain_copy("tools", tools) or ()), None
     variables = template.variables(

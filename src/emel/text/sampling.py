@@ -87,7 +87,7 @@ class SamplingParams:
     dry_allowed_length: int = _whole(2, 0, _MOST, "", "tokens that may be repeated at little cost")
     dry_penalty_last_n: int = _whole(64, -1, _MOST, "0 is off, -1 is all", "how many tokens are looked through")
     dry_sequence_breakers: tuple[str, ...] = _field(
-        ("\n", ":", '"', "*"), Texts(), "texts that no repetition reaches across"
+        ("\n", ":", '"', "*"), Texts(64, 64), "texts that no repetition reaches across"
     )
     mirostat: int = _whole(0, 0, 2, "0 is off, else its version", "holds the surprise; the other steps are off then")
     mirostat_tau: float = _number(5.0, 0, 100, "", "the surprise wanted, in bits")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from typing import Any, NamedTuple, Protocol
 
 from emel.text.errors import shown
+
+MOST_TOKENS = 1 << 16
+"""In a list of tokens or biases: each takes some microseconds to check."""
+_LONGEST_STEPS = 256  # characters, or names: no step is named twice
 
 
 class SamplingError(ValueError):
@@ -83,6 +87,8 @@ class Steps(NamedTuple):
 
     def check(self, name: str, value: Any) -> tuple[str, ...]:
         """The names; SamplingError for an unknown or repeated one."""
+        if isinstance(value, str | list | tuple) and len(value) > _LONGEST_STEPS:
+            raise SamplingError(name, value, self.allowed)
         by_letter = {letter: step for step, letter in self.names.items()}
         if isinstance(value, str):
             parts = [part.strip() for part in value.split(";")]
@@ -105,9 +111,15 @@ class Steps(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """Several texts, none of them empty."""
+    """Several texts, none of them empty; few and short, as each is looked for in every token of the vocabulary."""
 
-    allowed: str = "a list of str, each with at least one character"
+    n_most: int
+    most_characters: int
+
+    @property
+    def allowed(self) -> str:
+        """The values it takes, in words."""
+        return f"a list of at most {self.n_most} str, each of 1 to {self.most_characters} characters"
 
     def check(self, name: str, value: Any) -> tuple[str, ...]:
         """The texts as a tuple; one text alone is a list of one."""
@@ -115,7 +127,9 @@ class Texts(NamedTuple):
         if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
             raise SamplingError(name, value, self.allowed)
         texts = tuple(texts)
-        if not all(isinstance(each, str) and each for each in texts):
+        if len(texts) > self.n_most or not all(
+            isinstance(each, str) and 0 < len(each) <= self.most_characters for each in texts
+        ):
             raise SamplingError(name, value, self.allowed)
         return texts
 
@@ -130,6 +144,7 @@ class Tokens(NamedTuple):
         ids = (value,) if as_token(value) is not None else value
         if not isinstance(ids, Iterable) or isinstance(ids, str | bytes | Mapping):
             raise SamplingError(name, value, self.allowed)
+        check_length(name, ids)
         found = [as_token(each) for each in ids]
         tokens = tuple(each for each in found if each is not None)
         if len(tokens) < len(found):
@@ -167,6 +182,7 @@ class Biases(NamedTuple):
         pairs = value.items() if isinstance(value, Mapping) else value
         if not isinstance(pairs, Iterable) or isinstance(pairs, str | bytes):
             raise SamplingError(name, value, self.allowed)
+        check_length(name, pairs)
         biases: dict[int, float] = {}
         for pair in pairs:
             token, bias = self._checked(name, pair)
@@ -183,6 +199,12 @@ class Biases(NamedTuple):
         if token_id is None or number is None or not (number == -math.inf or abs(number) <= self.largest):
             raise SamplingError(name, pair, self.allowed)
         return token_id, number
+
+
+def check_length(name: str, values: Iterable[Any]) -> None:
+    """SamplingError for more tokens than are checked in a moment."""
+    if isinstance(values, Sized) and len(values) > MOST_TOKENS:
+        raise SamplingError(name, values, f"at most {MOST_TOKENS} tokens: these are {len(values)}")
 
 
 def as_token(value: Any) -> int | None:

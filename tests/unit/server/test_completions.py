@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -68,3 +69,23 @@ def test_what_a_client_does_wrong_is_400_with_the_reason(serve: Callable[..., Te
     response = serve(FakeModel("x")).post(PATH, json=body)
     assert response.status_code == 400
     assert reason in response.json()["error"]["message"], json.dumps(response.json())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("dry_sequence_breakers", [f"s{index}" for index in range(100_000)]),
+        ("dry_sequence_breakers", ["ab" * 100_000]),
+        ("logit_bias", [["e", 1]] * 100_000),
+        ("logit_bias", {"e" * 1_000_000: 1}),
+        ("prompt", [1] * 1_000_000),
+    ],
+)
+def test_what_would_take_minutes_is_refused_at_once(serve: Callable[..., TestClient], field: str, value: Any) -> None:
+    client = serve(FakeModel("x"))
+    began = time.monotonic()
+    response = client.post(PATH, json={"prompt": "a", "echo": True, "dry_multiplier": 1, field: value})
+    assert response.status_code == 400
+    assert time.monotonic() - began < 20
+    if field != "prompt":
+        assert response.json()["error"]["param"] == field

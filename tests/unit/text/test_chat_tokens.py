@@ -173,3 +173,10 @@ def test_encode_chat_takes_bytes_that_are_no_text() -> None:
     tokenizer = tiny_tokenizer()
     ids = encode_chat(tokenizer, ChatTemplate("{{ messages[0].content }}"), user("a\udcff"))
     assert tokenizer.decode(ids) == b"a\xff"
+
+
+@pytest.mark.parametrize("tools", [True, 5, "f", {"name": "f"}])
+@pytest.mark.parametrize("source", ["x", "{{ tools }}"])
+def test_encode_chat_takes_a_list_of_tools(tools: Any, source: str) -> None:
+    with pytest.raises(ChatTemplateError, match=r"tools is .*: it must be a list of dicts"):
+        encode_chat(tiny_tokenizer(), ChatTemplate(source), user("hi"), tools=tools)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from emel.text import sampling_tokens
 from emel.text.sampling import SamplingError, SamplingParams
 from emel.text.sampling_tokens import biases_by_id, find_breakers, with_breakers
 
@@ -63,6 +64,27 @@ def test_breakers_are_looked_for_once_and_only_for_dry() -> None:
     assert "dry_breaker_ids" not in params.effective()
 
 
+def test_tokens_of_breakers_are_kept_of_a_thousand_texts_at_most() -> None:
+    tokenizer = letters()
+    for first in range(30):
+        texts = [letter * (1 + first) + "b" * each for letter in "ab" for each in range(32)]
+        with_breakers(checked(dry_multiplier=1, dry_sequence_breakers=texts[:60]), tokenizer)
+        assert len(sampling_tokens._found[tokenizer]) <= 1024 + 64
+
+
+def test_texts_of_biases_are_few_and_short() -> None:
+    few = {f"{'a' * 1023}b": 1}
+    with pytest.raises(SamplingError, match="this is 1023 "):
+        biases_by_id(few, letters())
+    for biases in ({"a" * 1025: 1}, [["a" * 1025, 1]]):
+        with pytest.raises(SamplingError, match="texts of at most 1024 characters"):
+            biases_by_id(biases, letters())
+    assert biases_by_id([["a", 1]] * 1024, letters()) == [(0, 1)] * 1024
+    with pytest.raises(SamplingError, match="logit_bias is '1025 texts': allowed are at most 1024, and any token ids"):
+        biases_by_id([["a", 1]] * 1025, letters())
+    assert biases_by_id([[1, 1]] * 2000, letters()) == [(1, 1)] * 2000
+
+
 def test_biases_by_text_are_those_of_its_only_token() -> None:
     assert biases_by_id({"ab": 1, 0: False}, letters()) == [(2, 1), (0, False)]
     assert biases_by_id([["ab", 1], (1, 2.5)], letters()) == [(2, 1), (1, 2.5)]
@@ -75,7 +97,7 @@ def test_biases_of_a_dict_may_name_ids_by_digits_as_openai_does() -> None:
 def test_more_digits_than_an_id_has_are_a_text() -> None:
     assert biases_by_id({"9" * 19: 1}, letters()) == [(int("9" * 19), 1)]
     with pytest.raises(SamplingError, match=r"\Alogit_bias is '999.*: this is ") as caught:
-        biases_by_id({"9" * 5000: 1}, letters())
+        biases_by_id({"9" * 1000: 1}, letters())
     assert len(str(caught.value)) < 300
 
 
