@@ -112,6 +112,16 @@ ANSWERS: dict[str, tuple[Dialect, str, list[Piece | Call]]] = {
         '<|tool_call_start|>[get_weather(city="Paris"), clock()]<|tool_call_end|>Checking.',
         [Call(0, WEATHER), Call(1, CLOCK), TextPiece("Checking.")],
     ),
+    "lfm2, raw string": (
+        LFM2,
+        r"""<|tool_call_start|>[f(a=r"\d")]<|tool_call_end|>""",
+        [Call(0, ToolCall("f", r'{"a": "\\d"}'))],
+    ),
+    "lfm2, no escapes of Python's": (
+        LFM2,
+        r"""<|tool_call_start|>[f(a="\d\n\\d\\\8\'")]<|tool_call_end|>""",
+        [Call(0, ToolCall("f", r"""{"a": "\\d\n\\d\\\\8'"}"""))],
+    ),
     "gemma, fenced": (GEMMA, '```tool_code\nprint(get_weather(city="Paris"))\n```', [Call(0, WEATHER)]),
     "gemma, list": (GEMMA, '[get_weather(city="Paris")]', [Call(0, WEATHER)]),
     "gemma, declared": (

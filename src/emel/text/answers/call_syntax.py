@@ -18,6 +18,8 @@ _NAMED_ARGUMENTS = re.compile(r"\s*(?:\[TOOL_CALLS\])?\s*([A-Za-z_][\w.-]*)(?:\[
 _DECLARED_CALL = re.compile(r"\s*call:([\w.-]+)\{")
 _DECLARED_KEY = re.compile(r",?\s*([\w.-]+):")
 _ESCAPE = "<escape>"
+_BACKSLASHED = re.compile(r"""\\(?:[\\'"abfnrtvxuUN0-7\r\n]|(?P<unknown>.))""")
+_RAW_STRING = re.compile(r"""\b[rR][bB]?["']""")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -52,12 +54,19 @@ def read_python_calls(text: str) -> list[ToolCall] | None:
     if not text or len(text) > _MOST_CHARACTERS:
         return None
     try:
-        body = ast.parse(text, mode="eval").body
+        body = ast.parse(_known_escapes(text), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     nodes = body.elts if isinstance(body, ast.List | ast.Tuple) else [body]
     calls = [_python_call(node) for node in nodes]
     return [call for call in calls if call is not None] if calls and None not in calls else None
+
+
+def _known_escapes(text: str) -> str:
+    r"""The same literals, but Python need not warn (or raise, if asked) that it keeps the backslash of "\d"."""
+    if _RAW_STRING.search(text):
+        return text
+    return _BACKSLASHED.sub(lambda found: "\\" + found[0] if found["unknown"] else found[0], text)
 
 
 def read_named_arguments(text: str) -> list[ToolCall] | None:
