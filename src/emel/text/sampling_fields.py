@@ -182,7 +182,7 @@ class Biases(NamedTuple):
         pairs = value.items() if isinstance(value, Mapping) else value
         if not isinstance(pairs, Iterable) or isinstance(pairs, str | bytes):
             raise SamplingError(name, value, self.allowed)
-        check_length(name, pairs)
+        check_length(name, value)
         biases: dict[int, float] = {}
         for pair in pairs:
             token, bias = self._checked(name, pair)
