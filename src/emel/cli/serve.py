@@ -148,8 +148,8 @@ def _models(arguments: argparse.Namespace) -> ServedModels:
     from emel.server.shared_memory import SharedMemory
 
     options = LoadOptions(**load_keywords(arguments, quiet=False), n_lanes=arguments.parallel or DEFAULT_LANES)
-    paths = _paths(arguments)
-    aliases = _aliases(arguments, paths)
+    paths, aliases = _paths(arguments)
+    aliases |= _aliases(arguments, paths)
     memory = None
     if arguments.memory is not None:
         needs = {name: partial(needed_bytes, path, options=options) for name, path in paths.items()}
@@ -173,17 +173,30 @@ def _load(path: Path, options: LoadOptions, memory: Grant | None = None) -> Mode
     return Model(path, replace(options, memory=memory))
 
 
-def _paths(arguments: argparse.Namespace) -> dict[str, Path]:
-    """Name -> file. Every model is found, and fetched if need be, before anything is served."""
+def _paths(arguments: argparse.Namespace) -> tuple[dict[str, Path], dict[str, str]]:
+    """Name -> file, and further name -> name. Every model is found, and fetched if need be, before it is served."""
     paths: dict[str, Path] = {}
+    further: dict[str, str] = {}
     for word in [*arguments.models, *arguments.model] or [None]:
         name, model = _split(word)
         path = locate(model, offline=arguments.offline)
+        further |= {} if name else dict.fromkeys(_names_as_typed(model), path.stem)
         name = name or path.stem
         if name in paths:
             raise UsageError(f"two models are called {name!r}: name one of them, NAME=MODEL")
         paths[name] = path
-    return paths
+    return paths, {each: name for each, name in further.items() if each not in paths}
+
+
+def _names_as_typed(model: str | None) -> tuple[str, ...]:
+    """What a model without a name of its own is called on a command line: who typed that may ask for it so."""
+    from emel.engine.models import DEFAULT_MODEL, find_builtin
+
+    word = DEFAULT_MODEL if model is None else model
+    if word.startswith("hf:"):
+        return (word.removeprefix("hf:"),)
+    builtin = None if Path(word).exists() else find_builtin(word)
+    return (builtin.name, *builtin.aliases) if builtin else ()
 
 
 def _split(word: str | None) -> tuple[str, str | None]:

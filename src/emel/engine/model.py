@@ -144,6 +144,7 @@ class Model:
     def chat_template(self) -> ChatTemplate:
         """How the model wants chats, or is to have them; RequestError when its file does not say."""
         session = self._open()
+        session.check_generates()
         with request_failures():
             if self._template is None:
                 metadata, tokenizer = session.model.metadata, session.tokenizer

@@ -33,6 +33,21 @@ def test_aliases_are_names_of_the_first_model(tmp_path: Path) -> None:
         models.find("three")
 
 
+def test_a_model_answers_to_the_name_that_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for file in ("SmolLM2.gguf", "quantised.gguf", "mine.gguf"):
+        (tmp_path / file).touch()
+    places = {"smollm2": "SmolLM2.gguf", "hf:owner/repo:Q8_0": "quantised.gguf", "hf:owner/other": "mine.gguf"}
+    monkeypatch.setattr("emel.cli.serve.locate", lambda model, offline: tmp_path / places[model])
+    words = ["smollm2", "hf:owner/repo:Q8_0", "own=hf:owner/other", "-a", "gpt-4o"]
+    models = _models(build_parser("serve").parse_args(["serve", *words]))
+    assert [each.name for each in models] == ["SmolLM2", "quantised", "own"]
+    for name in ("smollm2", "smollm2-135m-instruct", "gpt-4o"):
+        assert models.find(name) is models.first
+    assert models.find("owner/repo:Q8_0") is models.find("quantised")
+    with pytest.raises(ApiError, match="there is no model 'owner/other'"):
+        models.find("owner/other")
+
+
 def test_an_alias_that_is_the_name_of_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="argument -a/--alias: 'two' is the name of a model"):
         models_of(tmp_path, "-a", "two")

@@ -113,6 +113,8 @@ def test_embed_says_what_is_wrong_with_texts(
         lambda model: model.session(),
         lambda model: model.logits([1]),
         lambda model: model.measure([1], 1),
+        lambda model: model.chat_many([]),
+        lambda model: model.chat_template,
     ],
 )
 def test_encoders_write_no_text(encoder: emel.Model, call: Callable[[emel.Model], object]) -> None:
