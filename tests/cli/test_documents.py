@@ -70,7 +70,7 @@ def test_file_map_has_a_line_for_every_folder() -> None:
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("name", ["README.md", "docs/guides/python.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/guides/python.md", "docs/guides/chat-templates.md"])
 def test_python_of_the_guides_runs(
     name: str, smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,6 +78,7 @@ def test_python_of_the_guides_runs(
     models = tmp_path / "cache" / "models"
     models.mkdir(parents=True)
     (models / "SmolLM2-135M-Instruct.Q4_1.gguf").symlink_to(smollm2_path)
+    (tmp_path / "model.gguf").symlink_to(smollm2_path)
     monkeypatch.setenv("EMEL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("EMEL_OFFLINE", "1")
     monkeypatch.chdir(tmp_path)  # the guides write files
