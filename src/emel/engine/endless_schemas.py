@@ -14,7 +14,9 @@ from urllib.parse import unquote
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_MOST_ROUNDS = 200  # each looks at every schema once more: what clients send must not cost the square of its length
+# Each round looks at every schema once more: what clients send must not cost the square of its length.
+_MOST_ROUNDS = 200
+_MOST_LOOKS = 200_000
 _INDEX = re.compile("0|[1-9][0-9]{0,8}")  # RFC 6901, section 4
 _CONTAINERS = frozenset({"object", "array"})
 
@@ -23,7 +25,7 @@ def is_endless(schema: Any) -> bool:
     """Whether no value obeys a JSON schema for that reason."""
     nodes = _reachable(schema)
     found: set[int] = set()
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(min(_MOST_ROUNDS, _MOST_LOOKS // max(1, len(nodes)))):
         new = {key for key, (node, root) in nodes.items() if key not in found and _has_value(node, root, found)}
         if not new:
             return isinstance(schema, dict) and id(schema) not in found

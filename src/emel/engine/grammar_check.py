@@ -158,11 +158,12 @@ def main() -> None:
     import resource
     import signal
 
-    from llguidance import LLMatcher
+    from llguidance import LLMatcher, LLTokenizer
 
     for each in (signal.SIGINT, signal.SIGTERM):  # of a service: the engine ends this process
         signal.signal(each, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
+    tokenizer = LLTokenizer("byte")
     inner, outer = sys.stdin.buffer, sys.stdout.buffer
     _write(outer, "")
     with contextlib.suppress(EOFError, BrokenPipeError):
@@ -170,8 +171,11 @@ def main() -> None:
             grammar = _read(inner)
             signal.alarm(_MAX_ALONE_SECONDS)  # whoever asked may be gone without a word
             is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits())
+            reason = messages[0] if is_error else ""
+            if not is_error:  # what a lexer is made of is computed for a vocabulary: for bytes, as long as for another
+                reason = LLMatcher(tokenizer, grammar, log_level=0, limits=limits()).get_error()
             signal.alarm(0)
-            _write(outer, messages[0][:2000] if is_error else "")
+            _write(outer, reason[:2000])
 
 
 if __name__ == "__main__":

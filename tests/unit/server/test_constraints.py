@@ -114,6 +114,8 @@ def test_a_schema_that_takes_too_long_to_compile_is_refused_and_the_next_is_take
     hostile = {"allOf": [{"type": "string", "pattern": f"a{{{index}}}.*b"} for index in range(30)]}
     with pytest.raises(ApiError, match=r"json_schema cannot be used: it takes longer than 0\.5 seconds to compile"):
         new_constraint(served, json_schema=hostile)
+    with pytest.raises(ApiError, match=r"regex cannot be used: it takes longer than 0\.5 seconds to compile"):
+        new_constraint(served, regex="(a|b)?" * 50_000)  # parsed at once; what a vocabulary's lexer needs takes an hour
     monkeypatch.setattr(grammar_check, "MAX_SECONDS", 30.0)
     assert drawn(served, new_constraint(served, regex="[2-4]{3}")(), 0) is not None
 
