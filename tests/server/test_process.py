@@ -171,6 +171,15 @@ def test_wrong_flags_are_told_in_one_line(tiny: Path, name: str) -> None:
     assert reason in done.stderr.splitlines()[0]
 
 
+def test_missing_keys_of_tls_are_told_before_anything_is_served(tiny: Path, tmp_path: Path) -> None:
+    files = ["--ssl-key-file", str(tmp_path / "k.pem"), "--ssl-cert-file", str(tiny)]
+    done = subprocess.run(command(tiny, *files), capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    error, hint = done.stderr.splitlines()
+    assert error.startswith(f"emel: error: no TLS with the key '{tmp_path / 'k.pem'}' and the certificate '{tiny}': ")
+    assert hint == "hint: both are PEM files, and the certificate is that of the key"
+
+
 def test_a_taken_port_is_told_in_one_line(process: Process, tiny: Path) -> None:
     port = process.url.rpartition(":")[2]
     done = subprocess.run(command(tiny, "--port", port), capture_output=True, text=True, check=False, timeout=60)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from emel.errors import EmelError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -62,7 +64,7 @@ class _Server(uvicorn.Server):
 
 
 def serve(app: Starlette, settings: Settings, say_url: Callable[[str], None]) -> int:
-    """Serves until a signal ends it; the exit code. OSError when it cannot listen there.
+    """Serves until a signal ends it; the exit code. OSError when it cannot listen there, EmelError without its TLS.
 
     say_url: told where the server can be reached, once it listens.
     """
@@ -81,6 +83,7 @@ def serve(app: Starlette, settings: Settings, say_url: Callable[[str], None]) ->
         ssl_keyfile=settings.tls_key,
         ssl_certfile=settings.tls_certificate,
     )
+    _load(config, settings)
     server = _Server(config, app)
     if is_socket:
         say_url(settings.host)
@@ -92,6 +95,18 @@ def serve(app: Starlette, settings: Settings, say_url: Callable[[str], None]) ->
             say_url(f"{scheme}://{host}:{bound.getsockname()[1]}")
             server.run(sockets=[bound])
     return 0 if server.started else 1
+
+
+def _load(config: uvicorn.Config, settings: Settings) -> None:
+    """Has uvicorn read the key and the certificate before anybody is told that something listens."""
+    try:
+        config.load()
+    except OSError as error:  # ssl.SSLError is one
+        raise EmelError(
+            f"no TLS with the key {settings.tls_key!r} and the certificate {settings.tls_certificate!r}: "
+            f"{error.strerror or error}",
+            hint="both are PEM files, and the certificate is that of the key",
+        ) from error
 
 
 def _listener(settings: Settings) -> socket.socket:
