@@ -18,7 +18,6 @@ from emel.server.errors import invalid
 from emel.server.generating import check_options, in_thread, new_head, settings_used, timings, usage
 from emel.server.holding import ready_model
 from emel.server.logprobs import chat_logprobs
-from emel.server.prompt_progress import steps_of
 from emel.server.shapes import ChatRequest
 from emel.server.tools import calls_on_wire, chosen_tools, tool_constraint
 from emel.text.answers import CallBegun, PlainParser, ReasoningPiece, TextPiece, ToolCall, new_parser
@@ -26,12 +25,12 @@ from emel.text.chat_messages import ChatTemplateError
 from emel.text.chat_tokens import encode_prompt, render_chat
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import Callable, Iterator
 
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from emel.server.choices import Answer, Choices, Step
+    from emel.server.choices import Answer, Step
     from emel.server.connection import EventStream
     from emel.server.errors import ApiError
     from emel.server.served_model import ServedModel
@@ -67,6 +66,7 @@ async def create_chat_completion(request: Request) -> Response | EventStream:
         [chat.job(shape.n or 1)],
         wording,
         is_streamed=bool(shape.stream),
+        has_progress=bool(shape.return_progress),
         ping_seconds=shape.ping_seconds,
     )
 
@@ -132,34 +132,17 @@ class _Wording:
     served: ServedModel
     shape: ChatRequest
     chat: Chat
-    done: bytes = sse.DONE
 
     def whole(self, answers: list[Answer]) -> dict[str, Any]:
         return {
             **new_head("chatcmpl-", "chat.completion", self.served).fields(),
             "choices": [self._choice(answer) for answer in answers],
             "usage": usage([self.chat.prompt_ids], answers),
-            **self._extras(answers[0]),
+            **self.extras(answers[0]),
         }
 
-    async def events(self, choices: Choices) -> AsyncGenerator[bytes, None]:
-        event = sse.Events(new_head("chatcmpl-", "chat.completion.chunk", self.served).fields()).event
-        for answer in choices.answers:
-            yield event(choices=[_delta(answer.index, {"role": "assistant", "content": ""})])
-        async for step in steps_of(choices, has_progress=self.shape.return_progress):
-            if step.progress is not None:
-                yield event(choices=[_delta(0, {})], prompt_progress=step.progress)
-                continue
-            for delta, logprobs in self._deltas(step):
-                yield event(choices=[_delta(step.answer.index, delta, logprobs)])
-            if step.chunk.completion is not None:
-                end = _delta(step.answer.index, {}, None, step.answer.finish_reason)
-                yield event(choices=[end], **self._extras(step.answer))
-        if self.shape.wants_usage:
-            yield event(choices=[], usage=usage([self.chat.prompt_ids], choices.answers))
-
-    def failed(self, error: ApiError) -> bytes:
-        return sse.event(error.body)
+    def telling(self, answers: list[Answer]) -> _Telling:
+        return _Telling(self, answers)
 
     def _choice(self, answer: Answer) -> dict[str, Any]:
         text = "".join(answer.text)
@@ -176,19 +159,7 @@ class _Wording:
             "finish_reason": answer.finish_reason,
         }
 
-    def _deltas(self, step: Step) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-        """The deltas of a step; its log probabilities go with the first."""
-        deltas = [_delta_of(piece) for piece in step.pieces]
-        logprobs = None
-        if self.shape.logprobs and step.chunk.logprobs:
-            logprobs = chat_logprobs(self.served.model.tokenizer, step.chunk.logprobs)
-            if not logprobs["content"]:
-                logprobs = None
-            elif not deltas:
-                deltas.append({"content": ""})
-        return [(delta, None if index else logprobs) for index, delta in enumerate(deltas)]
-
-    def _extras(self, answer: Answer) -> dict[str, Any]:
+    def extras(self, answer: Answer) -> dict[str, Any]:
         """What took how long, what was used, and the transcript for `emel verify` if it was asked for."""
         completion = answer.completion
         if completion is None:
@@ -199,6 +170,60 @@ class _Wording:
             recorded = record(self.served.model, self.chat.prompt_ids, completion, is_constrained=is_constrained)
             extras["transcript"] = recorded.to_json()
         return extras
+
+
+class _Telling:
+    """The same as they come, by deltas."""
+
+    def __init__(self, wording: _Wording, answers: list[Answer]) -> None:
+        self._wording, self._answers = wording, answers
+        head = new_head("chatcmpl-", "chat.completion.chunk", wording.served)
+        self._event = sse.Events(head.fields()).event
+        self._texts: dict[tuple[int, type[TextPiece | ReasoningPiece]], sse.TextEvents] = {}
+
+    def opening(self) -> bytes:
+        first = {"role": "assistant", "content": ""}
+        return b"".join(self._event(choices=[_delta(each.index, first)]) for each in self._answers)
+
+    def events(self, step: Step) -> Iterator[bytes]:
+        index = step.answer.index
+        if step.progress is not None:
+            yield self._event(choices=[_delta(index, {})], prompt_progress=step.progress)
+            return
+        logprobs = self._logprobs(step)
+        for piece in step.pieces:
+            if logprobs is None and isinstance(piece, TextPiece | ReasoningPiece):
+                yield self._texts_of(index, type(piece)).event(piece.text)
+            else:
+                yield self._event(choices=[_delta(index, _delta_of(piece), logprobs)])
+                logprobs = None  # they go with the first
+        if logprobs is not None:
+            yield self._event(choices=[_delta(index, {"content": ""}, logprobs)])
+        if step.chunk.completion is not None:
+            end = _delta(index, {}, None, step.answer.finish_reason)
+            yield self._event(choices=[end], **self._wording.extras(step.answer))
+
+    def ending(self) -> bytes:
+        if not self._wording.shape.wants_usage:
+            return sse.DONE
+        return self._event(choices=[], usage=usage([self._wording.chat.prompt_ids], self._answers)) + sse.DONE
+
+    def failed(self, error: ApiError) -> bytes:
+        return sse.event(error.body)
+
+    def _logprobs(self, step: Step) -> dict[str, Any] | None:
+        if not (self._wording.shape.logprobs and step.chunk.logprobs):
+            return None
+        told = chat_logprobs(self._wording.served.model.tokenizer, step.chunk.logprobs)
+        return told if told["content"] else None
+
+    def _texts_of(self, index: int, kind: type[TextPiece | ReasoningPiece]) -> sse.TextEvents:
+        def event_of(text: str) -> bytes:
+            return self._event(choices=[_delta(index, _delta_of(kind(text)))])
+
+        if (found := self._texts.get((index, kind))) is None:
+            found = self._texts[index, kind] = sse.TextEvents(event_of)
+        return found
 
 
 def _delta_of(piece: Piece) -> dict[str, Any]:

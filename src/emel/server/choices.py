@@ -1,23 +1,25 @@
-"""Choices: the answers to one prompt, each heard apart and taken apart into text, reasoning and calls of tools."""
+"""Choices: the answers to one prompt, heard and taken apart into text, reasoning and calls of tools."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from emel.engine.results import Chunk
 from emel.lazy_dataclasses import dataclass
 from emel.server.access_log import tell
+from emel.server.errors import of_failure
 from emel.server.hearing import Hearing
 from emel.text.answers import CallArguments, CallBegun, ReasoningPiece, TextPiece, ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from starlette.types import Scope
 
     from emel.engine.model import Model
-    from emel.engine.results import Chunk, Completion
+    from emel.engine.results import Completion
+    from emel.server.hearing import Listener
     from emel.server.metrics import Observer
     from emel.text.answers import AnswerParser, Piece
     from emel.text.constraint import Constraint
@@ -61,7 +63,7 @@ class Answer:
                 self.begun[-1][1].append(piece.text)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: there is one for each token, and frozen ones take three times as long to make
 class Step:
     """What a chunk brought to a choice; with the last one the answer is whole."""
 
@@ -85,7 +87,7 @@ class Job:
     new_constraint: Callable[[], Constraint] | None = None
     n: int = 1
 
-    def submit(self, model: Model, listeners: Sequence[Hearing]) -> None:
+    def submit(self, model: Model, listeners: Sequence[Listener]) -> None:
         """Submits the answers; the prompt is computed once."""
         options = {**self.options, "new_constraint": self.new_constraint}
         requests = model.submit_all(self.prompt_ids, listeners, **options)
@@ -94,7 +96,7 @@ class Job:
 
 
 class Choices:
-    """Answers that belong to one HTTP request. Left early, all that run are cancelled."""
+    """Answers that belong to one HTTP request. To be closed: left early, all that run are cancelled then."""
 
     def __init__(
         self, model: Model, jobs: Sequence[Job], timeout: float | None, observers: Sequence[Observer], scope: Scope
@@ -107,11 +109,13 @@ class Choices:
         self._scope = scope
         self._parsers = [job.new_parser() for job in jobs for _ in range(job.n)]
         self.answers = [Answer(index) for index in range(len(self._parsers))]
-        self._hearings = [Hearing(timeout) for _ in self.answers]
+        self._hearing = Hearing(len(self.answers), timeout)
+        self._running = set(range(len(self.answers)))
+        self._error: Exception | None = None
         try:
             n_before = 0
             for job in jobs:
-                job.submit(model, self._hearings[n_before : n_before + job.n])
+                job.submit(model, self._hearing.listeners[n_before : n_before + job.n])
                 n_before += job.n
         except BaseException:
             self.cancel()
@@ -119,66 +123,69 @@ class Choices:
 
     def cancel(self) -> None:
         """Ends all that run, within a step."""
-        for hearing in self._hearings:
-            hearing.cancel()
+        for listener in self._hearing.listeners:
+            listener.cancel()
+
+    def close(self) -> None:
+        """Cancels what runs, and has the access log told of what is whole; harmless when that was done."""
+        self.cancel()
+        tell(self._scope, [each.completion for each in self.answers if each.completion is not None])
 
     def progress(self) -> tuple[int, int, int] | None:
         """Tokens of the first prompt: all, those an earlier request had computed, and those computed, them included."""
-        request = self._hearings[0].request
+        request = self._hearing.listeners[0].request
         return None if request is None else request.progress
 
-    async def steps(self) -> AsyncGenerator[Step, None]:
-        """What comes, of all choices as it comes; raises what one of them failed with."""
-        coming: asyncio.Queue[Step | Exception | None] = asyncio.Queue()
-        pumps = [asyncio.ensure_future(self._pump(index, coming)) for index in range(1, len(self.answers))]
-        try:
-            if not pumps:
-                async for step in self._steps_of(0):
-                    yield step
-                return
-            pumps.append(asyncio.ensure_future(self._pump(0, coming)))
-            n_running = len(pumps)
-            while n_running:
-                heard = await coming.get()
-                if heard is None:
-                    n_running -= 1
-                elif isinstance(heard, Exception):
-                    raise heard
+    async def has_begun(self, seconds: float) -> bool:
+        """Whether something came, or comes within so many seconds; TimeoutError when the answers take too long."""
+        return await self._wait(seconds)
+
+    async def next_steps(self) -> list[Step]:
+        """What came of all choices since the last time, at least one step; none when all are whole.
+
+        Raises what one of them failed with, once what came before it was told.
+        """
+        steps: list[Step] = []
+        while self._running and not steps:
+            if self._error is not None:
+                raise self._error
+            await self._wait()
+            for index, what in self._hearing.take():
+                if isinstance(what, Chunk):
+                    steps.append(self._step(index, what))
+                elif isinstance(what, Exception):
+                    self._fail(index, what)
+                    break
                 else:
-                    yield heard
-        finally:
-            self.cancel()
-            tell(self._scope, [each.completion for each in self.answers if each.completion is not None])
-            for task in pumps:
-                task.cancel()
+                    self._running.discard(index)
+        return steps
 
-    async def _pump(self, index: int, coming: asyncio.Queue[Step | Exception | None]) -> None:
+    async def _wait(self, seconds: float | None = None) -> bool:
         try:
-            async for step in self._steps_of(index):
-                coming.put_nowait(step)
-            coming.put_nowait(None)
-        except Exception as error:
-            coming.put_nowait(error)
-
-    async def _steps_of(self, index: int) -> AsyncGenerator[Step, None]:
-        answer, parser, observer = self.answers[index], self._parsers[index], self._observers[index]
-        see = observer.see
-        try:
-            async for chunk in self._hearings[index].chunks():
-                see(chunk)
-                pieces = parser.feed(chunk.text)
-                if chunk.completion is not None:
-                    pieces += parser.flush()
-                    answer.completion = chunk.completion
-                answer.add(pieces)
-                answer.logprobs += chunk.logprobs or ()
-                yield Step(answer, pieces, chunk)
-        except Exception as error:
-            observer.fail(error)
+            return await self._hearing.wait(seconds)
+        except TimeoutError as error:
+            self._observers[min(self._running)].fail(error)
             raise
+
+    def _fail(self, index: int, failure: Exception) -> None:
+        self._error = of_failure(failure)
+        self._error.__cause__ = failure
+        self._observers[index].fail(self._error)
+
+    def _step(self, index: int, chunk: Chunk) -> Step:
+        answer, parser = self.answers[index], self._parsers[index]
+        self._observers[index].see(chunk)
+        pieces = parser.feed(chunk.text)
+        if chunk.completion is not None:
+            pieces += parser.flush()
+            answer.completion = chunk.completion
+        answer.add(pieces)
+        if chunk.logprobs:
+            answer.logprobs += chunk.logprobs
+        return Step(answer, pieces, chunk)
 
     async def all(self) -> list[Answer]:
         """The whole answers."""
-        async for _ in self.steps():
+        while await self.next_steps():
             pass
         return self.answers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from emel.lazy_dataclasses import dataclass
@@ -23,17 +24,16 @@ from emel.server.generating import (
 )
 from emel.server.holding import ready_model
 from emel.server.logprobs import completion_logprobs
-from emel.server.prompt_progress import steps_of
 from emel.server.shapes import CompletionRequest
 from emel.text.answers import PlainParser, TextPiece
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import Callable, Iterator
 
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from emel.server.choices import Answer, Choices
+    from emel.server.choices import Answer, Step
     from emel.server.connection import EventStream
     from emel.server.errors import ApiError
     from emel.server.served_model import ServedModel
@@ -52,7 +52,13 @@ async def create_completion(request: Request) -> Response | EventStream:
     jobs = [Job(ids, options, PlainParser, new_constraint, n) for ids in prompts]
     wording = _Wording(served, shape, prompts, echoes)
     return await respond(
-        request, served, jobs, wording, is_streamed=bool(shape.stream), ping_seconds=shape.ping_seconds
+        request,
+        served,
+        jobs,
+        wording,
+        is_streamed=bool(shape.stream),
+        has_progress=bool(shape.return_progress),
+        ping_seconds=shape.ping_seconds,
     )
 
 
@@ -91,7 +97,6 @@ class _Wording:
     shape: CompletionRequest
     prompts: list[list[int]]
     echoes: list[str]
-    done: bytes = sse.DONE
 
     def whole(self, answers: list[Answer]) -> dict[str, Any]:
         first = answers[0].completion
@@ -104,39 +109,59 @@ class _Wording:
             "generation_settings": settings_used(first),
         }
 
-    async def events(self, choices: Choices) -> AsyncGenerator[bytes, None]:
-        event = sse.Events(new_head("cmpl-", "text_completion", self.served).fields()).event
-        offsets = list(map(len, self.echoes))
-        for answer, echo in zip(choices.answers, self.echoes, strict=True):
-            if echo:
-                yield event(choices=[_part(answer.index, echo, None, None)])
-        async for step in steps_of(choices, has_progress=self.shape.return_progress):
-            if step.progress is not None:
-                yield event(choices=[_part(0, "", None, None)], prompt_progress=step.progress)
-                continue
-            index = step.answer.index
-            text = "".join(piece.text for piece in step.pieces if isinstance(piece, TextPiece))
-            logprobs = None
-            if self.shape.logprobs is not None and step.chunk.logprobs:
-                logprobs = completion_logprobs(self.served.model.tokenizer, step.chunk.logprobs, offsets[index])
-                offsets[index] += sum(map(len, logprobs["tokens"]))
-            if text or (logprobs and logprobs["tokens"]):
-                yield event(choices=[_part(index, text, logprobs, None)])
-            if (completion := step.chunk.completion) is not None:
-                end = _part(index, "", None, step.answer.finish_reason)
-                told = {"timings": timings(completion), "generation_settings": settings_used(completion)}
-                yield event(choices=[end], **told)
-        if self.shape.wants_usage:
-            yield event(choices=[], usage=usage(self.prompts, choices.answers))
-
-    def failed(self, error: ApiError) -> bytes:
-        return sse.event(error.body)
+    def telling(self, answers: list[Answer]) -> _Telling:
+        return _Telling(self, answers)
 
     def _choice(self, answer: Answer) -> dict[str, Any]:
         echo, logprobs = self.echoes[answer.index], None
         if self.shape.logprobs is not None:
             logprobs = completion_logprobs(self.served.model.tokenizer, answer.logprobs, len(echo))
         return _part(answer.index, echo + "".join(answer.text), logprobs, answer.finish_reason)
+
+
+class _Telling:
+    """The same as they come: the parts of a choice have what it has, and begin with the echo."""
+
+    def __init__(self, wording: _Wording, answers: list[Answer]) -> None:
+        self._wording, self._answers = wording, answers
+        head = new_head("cmpl-", "text_completion", wording.served)
+        self._event = sse.Events(head.fields()).event
+        self._texts = [sse.TextEvents(partial(self._text, answer.index)).event for answer in answers]
+        self._offsets = list(map(len, wording.echoes))
+
+    def opening(self) -> bytes:
+        return b"".join(self._text(index, echo) for index, echo in enumerate(self._wording.echoes) if echo)
+
+    def events(self, step: Step) -> Iterator[bytes]:
+        index = step.answer.index
+        if step.progress is not None:
+            yield self._event(choices=[_part(index, "", None, None)], prompt_progress=step.progress)
+            return
+        text = "".join([piece.text for piece in step.pieces if isinstance(piece, TextPiece)])
+        logprobs = None
+        if self._wording.shape.logprobs is not None and step.chunk.logprobs:
+            tokenizer = self._wording.served.model.tokenizer
+            logprobs = completion_logprobs(tokenizer, step.chunk.logprobs, self._offsets[index])
+            self._offsets[index] += sum(map(len, logprobs["tokens"]))
+        if logprobs and logprobs["tokens"]:
+            yield self._event(choices=[_part(index, text, logprobs, None)])
+        elif text:
+            yield self._texts[index](text)
+        if (completion := step.chunk.completion) is not None:
+            end = _part(index, "", None, step.answer.finish_reason)
+            told = {"timings": timings(completion), "generation_settings": settings_used(completion)}
+            yield self._event(choices=[end], **told)
+
+    def ending(self) -> bytes:
+        if not self._wording.shape.wants_usage:
+            return sse.DONE
+        return self._event(choices=[], usage=usage(self._wording.prompts, self._answers)) + sse.DONE
+
+    def failed(self, error: ApiError) -> bytes:
+        return sse.event(error.body)
+
+    def _text(self, index: int, text: str) -> bytes:
+        return self._event(choices=[_part(index, text, None, None)])
 
 
 def _part(index: int, text: str, logprobs: dict[str, Any] | None, finish_reason: str | None) -> dict[str, Any]:

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+WIRE = "emel.wire"
+"""Of a scope: how events are sent past the middleware, which looks at how a response begins and ends, and at nothing of
+what is between; there it would be called for every token."""
+
+
 class ClientGone(Exception):
     """The client closed the connection before its answer was there."""
 
@@ -40,13 +45,13 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends until the events end or the client goes away; either way the events' generator is closed."""
-        del scope
         headers = {"content-type": sse.CONTENT_TYPE, **sse.HEADERS}
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]
         tasks: list[asyncio.Future[None]] = []
         try:
             await send({"type": "http.response.start", "status": 200, "headers": raw})
-            works = (self._send_events(send), disconnected(receive), self._ping(send))
+            wire = scope.get(WIRE, send)
+            works = (self._send_events(wire, send), disconnected(receive), self._ping(wire))
             tasks = [asyncio.ensure_future(each) for each in works]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if tasks[0].done():
@@ -57,20 +62,22 @@ class EventStream:
             await _end(tasks)
             await self._events.aclose()
 
-    async def _send_events(self, send: Send) -> None:
+    async def _send_events(self, wire: Send, send: Send) -> None:
         async for body in self._events:
+            if not body:  # nothing to tell yet
+                continue
             self._n_sent += 1
             self._is_sending = True
-            await send({"type": "http.response.body", "body": body, "more_body": True})
+            await wire({"type": "http.response.body", "body": body, "more_body": True})
             self._is_sending = False
         self._is_sending = True  # no comment after the end
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _ping(self, send: Send) -> None:
+    async def _ping(self, wire: Send) -> None:
         n_before = -1
         while True:
             if self._n_sent == n_before and not self._is_sending:
-                await send({"type": "http.response.body", "body": sse.PING, "more_body": True})
+                await wire({"type": "http.response.body", "body": sse.PING, "more_body": True})
             n_before = self._n_sent
             await asyncio.sleep(self._ping_seconds)
 

@@ -119,7 +119,7 @@ async def whole(request: Request, choices: Choices) -> list[Answer]:
     try:
         return await unless_gone(request, choices.all())
     finally:
-        choices.cancel()
+        choices.close()
 
 
 def usage(prompts: Sequence[Sequence[int]], answers: Sequence[Answer]) -> dict[str, Any]:

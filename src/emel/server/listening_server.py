@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -47,6 +48,10 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._state = app.state
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        gc.freeze()  # what was imported stays, so no collection between two tokens has to walk through it
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         before = {each: signal.signal(each, self.handle_exit) for each in _SIGNALS}
@@ -75,6 +80,7 @@ def serve(app: Starlette, settings: Settings, say_url: Callable[[str], None]) ->
         port=settings.port,
         uds=settings.host if is_socket else None,
         http=_TimedProtocol,
+        loop="uvloop",
         ws="none",
         log_config=None,
         access_log=False,

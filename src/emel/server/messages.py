@@ -22,12 +22,12 @@ from emel.server.message_requests import MessagesRequest, as_chat
 from emel.text.answers import CallArguments, CallBegun, ReasoningPiece, TextPiece, ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from emel.server.choices import Answer, Choices
+    from emel.server.choices import Answer, Step
     from emel.server.connection import EventStream
     from emel.server.errors import ApiError
     from emel.server.served_model import ServedModel
@@ -102,26 +102,38 @@ class _Wording:
 
     served: ServedModel
     n_prompt: int
-    done: bytes = b""
 
     def whole(self, answers: list[Answer]) -> dict[str, Any]:
         [answer] = answers
         used = _usage(answer, self.n_prompt)
         return {**_message(self.served, _content(answer)), **_ending(answer), "usage": used}
 
-    async def events(self, choices: Choices) -> AsyncGenerator[bytes, None]:
-        blocks = _Blocks()
-        usage = {"input_tokens": self.n_prompt, "output_tokens": 0}
-        yield _event("message_start", message={**_message(self.served, []), "usage": usage})
-        async for step in choices.steps():
-            for event in blocks.events_of(step.pieces):
-                yield event
-            if step.chunk.completion is not None:
-                for event in blocks.close():
-                    yield event
-                used = _usage(step.answer, self.n_prompt)
-                yield _event("message_delta", delta=_ending(step.answer), usage=used)
-                yield _event("message_stop")
+    def telling(self, answers: list[Answer]) -> _Telling:
+        del answers  # one
+        return _Telling(self)
+
+
+class _Telling:
+    """The same as it comes, by blocks of the content."""
+
+    def __init__(self, wording: _Wording) -> None:
+        self._wording = wording
+        self._blocks = _Blocks()
+
+    def opening(self) -> bytes:
+        usage = {"input_tokens": self._wording.n_prompt, "output_tokens": 0}
+        return _event("message_start", message={**_message(self._wording.served, []), "usage": usage})
+
+    def events(self, step: Step) -> Iterator[bytes]:
+        yield from self._blocks.events_of(step.pieces)
+        if step.chunk.completion is not None:
+            yield from self._blocks.close()
+            used = _usage(step.answer, self._wording.n_prompt)
+            yield _event("message_delta", delta=_ending(step.answer), usage=used)
+            yield _event("message_stop")
+
+    def ending(self) -> bytes:
+        return b""
 
     def failed(self, error: ApiError) -> bytes:
         return sse.event(error.anthropic_body, "error")

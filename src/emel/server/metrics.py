@@ -6,13 +6,16 @@ are observed as answers come.
 
 from __future__ import annotations
 
+import itertools
 import time
+from bisect import bisect_left
 from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.utils import floatToGoString
 from starlette.responses import Response
 
 from emel.lazy_dataclasses import dataclass
@@ -55,6 +58,23 @@ class _Sums:
         self.write_seconds += t.decode_seconds
 
 
+class _Intervals:
+    """Times between parts of answers of a model: of each token one, so counted with less ado than Histogram does."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._counts = [0] * (len(_BETWEEN) + 1)
+
+    def add(self, seconds: float) -> None:
+        """Counts one."""
+        self.seconds += seconds
+        self._counts[bisect_left(_BETWEEN, seconds)] += 1
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Upper bounds, and how many times were not longer."""
+        return list(zip([*map(floatToGoString, _BETWEEN), "+Inf"], itertools.accumulate(self._counts), strict=True))
+
+
 class Metrics:
     """The metrics of a server."""
 
@@ -67,7 +87,7 @@ class Metrics:
         self._first_token = histogram(
             "emel_time_to_first_token_seconds", "From submission to the first token", buckets=_FIRST_TOKEN
         )
-        self._between = histogram("emel_inter_token_seconds", "Between two parts of an answer", buckets=_BETWEEN)
+        self._between: defaultdict[str, _Intervals] = defaultdict(_Intervals)
         self._queue = histogram("emel_queue_seconds", "From submission to a lane", buckets=_FIRST_TOKEN)
         self._whole = histogram("emel_request_seconds", "From submission to the end", buckets=_WHOLE)
         self._failures = Counter(
@@ -94,6 +114,10 @@ class Metrics:
             read.add_metric([name], sums.n_read / sums.read_seconds if sums.read_seconds else 0)
             written.add_metric([name], sums.n_written / sums.write_seconds if sums.write_seconds else 0)
         yield from (longest, read, written)
+        between = HistogramMetricFamily("emel_inter_token_seconds", "Between two parts of an answer", labels=LABEL)
+        for name, intervals in self._between.items():
+            between.add_metric([name], intervals.buckets(), intervals.seconds)
+        yield between
 
     def observer(self, model_name: str) -> Observer:
         """What observes one answer of a model."""
@@ -115,27 +139,27 @@ class Metrics:
         """An answer broke off."""
         self._failures.labels(model_name, kind_of_failure(error)).inc()
 
-    def between(self, model_name: str) -> Histogram:
+    def between(self, model_name: str) -> _Intervals:
         """The times between parts of answers of a model."""
-        return self._between.labels(model_name)
+        return self._between[model_name]
 
 
 class Observer:
     """Watches one answer come."""
 
-    __slots__ = ("_between", "_last", "_metrics", "_model_name")
+    __slots__ = ("_add_interval", "_last", "_metrics", "_model_name")
 
     def __init__(self, metrics: Metrics, model_name: str) -> None:
         self._metrics = metrics
         self._model_name = model_name
-        self._between = metrics.between(model_name)
+        self._add_interval = metrics.between(model_name).add
         self._last = 0.0
 
     def see(self, chunk: Chunk) -> None:
         """A chunk came."""
         now = time.perf_counter()
         if self._last and chunk.token_ids:
-            self._between.observe(now - self._last)
+            self._add_interval(now - self._last)
         self._last = now
         if chunk.completion is not None:
             self._metrics.ended(self._model_name, chunk)

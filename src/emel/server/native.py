@@ -18,17 +18,16 @@ from emel.server.generating import check_options, in_thread, settings_used, timi
 from emel.server.holding import ready_model
 from emel.server.logprobs import chat_logprobs
 from emel.server.native_requests import NativeRequest
-from emel.server.prompt_progress import steps_of
 from emel.text.answers import PlainParser, TextPiece
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import Callable, Iterator
 
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from emel.engine.results import Chunk, Completion
-    from emel.server.choices import Answer, Choices
+    from emel.engine.results import Completion
+    from emel.server.choices import Answer, Step
     from emel.server.connection import EventStream
     from emel.server.errors import ApiError
     from emel.server.served_model import ServedModel
@@ -50,6 +49,7 @@ async def create_native_completion(request: Request) -> Response | EventStream:
         jobs,
         _Wording(served, shape, prompt_ids),
         is_streamed=bool(shape.stream),
+        has_progress=bool(shape.return_progress),
         ping_seconds=shape.ping_seconds,
     )
 
@@ -72,34 +72,19 @@ class _Wording:
     served: ServedModel
     shape: NativeRequest
     prompt_ids: list[int]
-    done: bytes = b""
 
     def whole(self, answers: list[Answer]) -> dict[str, Any]:
         [answer] = answers
         completion = answer.completion
         assert completion is not None
         content, tokens = "".join(answer.text), list(completion.token_ids)
-        return {**self._part(content, tokens, answer.logprobs, len(tokens)), **self._ending(completion)}
+        return {**self.part(content, tokens, answer.logprobs, len(tokens)), **self.ending(completion)}
 
-    async def events(self, choices: Choices) -> AsyncGenerator[bytes, None]:
-        n_tokens = 0
-        async for step in steps_of(choices, has_progress=self.shape.return_progress):
-            if step.progress is not None:
-                yield sse.event({**self._part("", [], [], 0), "prompt_progress": step.progress})
-                continue
-            content = "".join(piece.text for piece in step.pieces if isinstance(piece, TextPiece))
-            chunk: Chunk = step.chunk
-            n_tokens += len(chunk.token_ids)
-            part = self._part(content, list(chunk.token_ids), chunk.logprobs or [], n_tokens)
-            if chunk.completion is not None:
-                yield sse.event({**part, **self._ending(chunk.completion)})
-            elif content or "completion_probabilities" in part:
-                yield sse.event(part)
+    def telling(self, answers: list[Answer]) -> _Telling:
+        del answers  # one
+        return _Telling(self)
 
-    def failed(self, error: ApiError) -> bytes:
-        return sse.event(error.body)
-
-    def _part(self, content: str, tokens: list[int], logprobs: list[Any], n_tokens: int) -> dict[str, Any]:
+    def part(self, content: str, tokens: list[int], logprobs: list[Any], n_tokens: int) -> dict[str, Any]:
         part: dict[str, Any] = {
             "index": 0,
             "content": content,
@@ -115,7 +100,7 @@ class _Wording:
                 part["completion_probabilities"] = told
         return part
 
-    def _ending(self, completion: Completion) -> dict[str, Any]:
+    def ending(self, completion: Completion) -> dict[str, Any]:
         return {
             "stop": True,
             "model": self.served.name,
@@ -129,6 +114,37 @@ class _Wording:
             "tokens_cached": completion.n_cached_tokens,
             "timings": timings(completion),
         }
+
+
+class _Telling:
+    """The same as it comes, part by part."""
+
+    def __init__(self, wording: _Wording) -> None:
+        self._wording = wording
+        self._n_tokens = 0
+
+    def opening(self) -> bytes:
+        return b""
+
+    def events(self, step: Step) -> Iterator[bytes]:
+        part_of = self._wording.part
+        if step.progress is not None:
+            yield sse.event({**part_of("", [], [], 0), "prompt_progress": step.progress})
+            return
+        content = "".join([piece.text for piece in step.pieces if isinstance(piece, TextPiece)])
+        chunk = step.chunk
+        self._n_tokens += len(chunk.token_ids)
+        part = part_of(content, list(chunk.token_ids), chunk.logprobs or [], self._n_tokens)
+        if chunk.completion is not None:
+            yield sse.event({**part, **self._wording.ending(chunk.completion)})
+        elif content or "completion_probabilities" in part:
+            yield sse.event(part)
+
+    def ending(self) -> bytes:
+        return b""
+
+    def failed(self, error: ApiError) -> bytes:
+        return sse.event(error.body)
 
 
 def _stop_type(completion: Completion) -> str:

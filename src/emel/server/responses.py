@@ -20,12 +20,12 @@ from emel.server.response_items import call_item, message_item, reasoning_item, 
 from emel.server.response_requests import ResponsesRequest, as_chat
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import Iterator
 
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from emel.server.choices import Answer, Choices
+    from emel.server.choices import Answer, Step
     from emel.server.connection import EventStream
     from emel.server.errors import ApiError
     from emel.server.served_model import ServedModel
@@ -108,28 +108,38 @@ def _output(answer: Answer) -> list[dict[str, Any]]:
 class _Wording:
     """OpenAI's words for the answer to a response's request."""
 
-    done = b""
-
     def __init__(self, head: dict[str, Any], n_prompt: int) -> None:
         self._head, self._n_prompt = head, n_prompt
-        self._told = ResponseEvents()
 
     def whole(self, answers: list[Answer]) -> dict[str, Any]:
         [answer] = answers
         return {**self._head, **_ending(answer, self._n_prompt), "output": _output(answer)}
 
-    async def events(self, choices: Choices) -> AsyncGenerator[bytes, None]:
-        events = self._told
-        yield events.event("response.created", response=self._head)
-        yield events.event("response.in_progress", response=self._head)
-        async for step in choices.steps():
-            for event in events.of_pieces(step.pieces):
-                yield event
-            if step.chunk.completion is not None:
-                for event in events.close():
-                    yield event
-                whole = {**self._head, **_ending(step.answer, self._n_prompt), "output": events.output}
-                yield events.event(f"response.{whole['status']}", response=whole)
+    def telling(self, answers: list[Answer]) -> _Telling:
+        del answers  # one
+        return _Telling(self._head, self._n_prompt)
+
+
+class _Telling:
+    """The same as it comes, by items."""
+
+    def __init__(self, head: dict[str, Any], n_prompt: int) -> None:
+        self._head, self._n_prompt = head, n_prompt
+        self._told = ResponseEvents()
+
+    def opening(self) -> bytes:
+        kinds = ("response.created", "response.in_progress")
+        return b"".join(self._told.event(kind, response=self._head) for kind in kinds)
+
+    def events(self, step: Step) -> Iterator[bytes]:
+        yield from self._told.of_pieces(step.pieces)
+        if step.chunk.completion is not None:
+            yield from self._told.close()
+            whole = {**self._head, **_ending(step.answer, self._n_prompt), "output": self._told.output}
+            yield self._told.event(f"response.{whole['status']}", response=whole)
+
+    def ending(self) -> bytes:
+        return b""
 
     def failed(self, error: ApiError) -> bytes:
         told = {"code": "server_error", "message": error.error["message"]}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
 HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
 
+_MARK = "\0the text\0"  # which is in nothing else
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -23,6 +27,18 @@ class Events:
     def event(self, **fields: Any) -> bytes:
         """One event: the head, and at least one more field."""
         return f"{self._start}{_encode(fields)[1:]}\n\n".encode("utf-8", "replace")
+
+
+class TextEvents:
+    """Events of which only one text differs: what stands around it is written once."""
+
+    def __init__(self, event_of: Callable[[str], bytes]) -> None:
+        """event_of: makes the event of a text, which stands in it once."""
+        self._before, self._after = event_of(_MARK).split(_encode(_MARK).encode())
+
+    def event(self, text: str) -> bytes:
+        """The event of a text."""
+        return self._before + _encode(text).encode("utf-8", "replace") + self._after
 
 
 def event(data: Any, name: str | None = None) -> bytes:

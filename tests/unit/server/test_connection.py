@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from emel.server.connection import EventStream
+from emel.server.connection import WIRE, EventStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -112,3 +112,15 @@ def test_silence_is_filled_with_comments() -> None:
     assert bodies[-1] == b""
     assert bodies.count(b": ping\n\n") >= 3
     assert [each for each in bodies if not each.startswith(b":")] == [b"0", b"1", b""]
+
+
+def test_events_go_past_the_middleware_and_what_is_around_them_does_not() -> None:
+    async def serve() -> tuple[list[Any], list[Any]]:
+        watched, direct = Connection(), Connection()
+        stream = EventStream(Source(2).events(), 60.0)
+        await stream({WIRE: direct.send}, watched.receive, watched.send)
+        return watched.sent, direct.sent
+
+    watched, direct = asyncio.run(serve())
+    assert [each["type"] for each in watched] == ["http.response.start", "http.response.body"]
+    assert [each["body"] for each in direct] == [b"0", b"1"]

@@ -29,21 +29,30 @@ def chunk(number: int) -> Chunk:
 
 
 async def heard_by(hearing: Hearing) -> list[str]:
-    return [each.text async for each in hearing.chunks()]
+    """The texts of the chunks, until as many answers ended as there are listeners."""
+    texts, n_running = [], len(hearing.listeners)
+    while n_running:
+        assert await hearing.wait()
+        for _, what in hearing.take():
+            if isinstance(what, Chunk):
+                texts.append(what.text)
+            else:
+                n_running -= 1
+    return texts
 
 
 def test_chunks_of_many_threads_come_whole_and_in_order() -> None:
     n_each = 300
 
     async def listen() -> list[list[str]]:
-        hearings = [Hearing() for _ in range(12)]
+        hearings = [Hearing(1) for _ in range(12)]
 
         def tell(mine: list[Hearing]) -> None:
             for number in range(n_each):
                 for hearing in mine:
-                    hearing.on_chunk(chunk(number))
+                    hearing.listeners[0].on_chunk(chunk(number))
             for hearing in mine:
-                hearing.on_end(DONE)
+                hearing.listeners[0].on_end(DONE)
 
         threads = [threading.Thread(target=tell, args=(hearings[index::3],)) for index in range(3)]
         for thread in threads:
@@ -56,6 +65,21 @@ def test_chunks_of_many_threads_come_whole_and_in_order() -> None:
     assert asyncio.run(listen()) == [[str(number) for number in range(n_each)]] * 12
 
 
+def test_answers_of_one_request_are_told_apart() -> None:
+    async def listen() -> list[tuple[int, Any]]:
+        hearing = Hearing(3)
+        for index, listener in enumerate(hearing.listeners):
+            listener.on_chunk(chunk(index))
+        hearing.listeners[1].on_failure(RuntimeError("broken"))
+        hearing.listeners[2].on_end(DONE)
+        assert await hearing.wait()
+        heard = hearing.take()
+        assert hearing.take() == []
+        return [(index, what.text if isinstance(what, Chunk) else type(what)) for index, what in heard]
+
+    assert asyncio.run(listen()) == [(0, "0"), (1, "1"), (2, "2"), (1, RuntimeError), (2, Completion)]
+
+
 def test_one_wake_up_serves_all_that_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     async def listen() -> int:
         loop, calls = asyncio.get_running_loop(), []
@@ -66,51 +90,67 @@ def test_one_wake_up_serves_all_that_listen(monkeypatch: pytest.MonkeyPatch) -> 
             return call(*arguments)
 
         monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
-        hearings = [Hearing() for _ in range(8)]
+        hearings = [Hearing(1) for _ in range(8)]
         listening = [asyncio.ensure_future(heard_by(each)) for each in hearings]
         await asyncio.sleep(0)
         for hearing in hearings:
-            hearing.on_chunk(chunk(1))
+            hearing.listeners[0].on_chunk(chunk(1))
         n_calls = len(calls)
         for hearing in hearings:
-            hearing.on_end(DONE)
+            hearing.listeners[0].on_end(DONE)
         assert await asyncio.gather(*listening) == [["1"]] * 8
         return n_calls
 
     assert asyncio.run(listen()) == 1
 
 
+def test_waiting_for_a_while_says_whether_something_came() -> None:
+    async def listen() -> list[bool]:
+        hearing = Hearing(1)
+        seen = [await hearing.wait(0.01)]
+        asyncio.get_running_loop().call_later(0.01, hearing.listeners[0].on_chunk, chunk(1))
+        seen.append(await hearing.wait(30))
+        seen.append(await hearing.wait(30))  # nobody took it
+        return seen
+
+    assert asyncio.run(listen()) == [False, True, True]
+
+
 def test_request_is_cancelled_when_nobody_can_hear_any_more() -> None:
     async def begin() -> list[Hearing]:
-        return [Hearing(), Hearing()]
+        return [Hearing(1), Hearing(1)]
 
     requests = FakeRequest(), FakeRequest()
     for hearing, request in zip(asyncio.run(begin()), requests, strict=True):
-        hearing.request = request  # type: ignore[assignment]
-        hearing.on_chunk(chunk(1))
-        hearing.on_chunk(chunk(2))
+        [listener] = hearing.listeners
+        listener.request = request  # type: ignore[assignment]
+        listener.on_chunk(chunk(1))
+        listener.on_chunk(chunk(2))
     assert [each.n_cancelled for each in requests] == [1, 1]
 
 
 def test_loop_is_not_kept_by_those_that_listened() -> None:
     async def begin() -> tuple[Hearing, weakref.ref[Any]]:
-        return Hearing(), weakref.ref(asyncio.get_running_loop())
+        return Hearing(1), weakref.ref(asyncio.get_running_loop())
 
     hearing, loop = asyncio.run(begin())
     gc.collect()
     assert loop() is None
-    hearing.request = request = FakeRequest()  # type: ignore[assignment]
-    hearing.on_chunk(chunk(1))
+    [listener] = hearing.listeners
+    listener.request = request = FakeRequest()  # type: ignore[assignment]
+    listener.on_chunk(chunk(1))
     assert request.n_cancelled == 1
 
 
 def test_answer_that_takes_too_long_ends_with_a_timeout() -> None:
-    async def listen() -> int:
-        hearing = Hearing(timeout=0.02)
-        hearing.request = request = FakeRequest()  # type: ignore[assignment]
-        hearing.on_chunk(chunk(1))
+    async def listen() -> None:
+        hearing = Hearing(1, timeout=0.02)
+        hearing.listeners[0].on_chunk(chunk(1))
+        assert await hearing.wait()
+        hearing.take()
         with pytest.raises(TimeoutError):
-            await heard_by(hearing)
-        return request.n_cancelled
+            await hearing.wait()
+        with pytest.raises(TimeoutError):
+            await hearing.wait(30)
 
-    assert asyncio.run(listen()) == 1
+    asyncio.run(listen())

@@ -35,3 +35,11 @@ def test_events_with_a_common_head_are_events(head: dict[str, object], value: ob
     body = sse.Events(head).event(value=value)
     assert body.count(b"\n") == 2
     assert json.loads(body[6:]) == {**head, "value": value}
+
+
+@given(st.text())
+def test_an_event_of_one_text_is_what_it_is_when_made_anew(text: str) -> None:
+    def event_of(text: str) -> bytes:
+        return sse.Events({"id": 1}).event(choices=[{"index": 0, "text": text, "logprobs": None}])
+
+    assert sse.TextEvents(event_of).event(text) == event_of(text)
