@@ -17,7 +17,7 @@ from emel.kernel.features import available_routes
 from emel.kernel.pool import LanePool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,9 +34,21 @@ def run_build_tool(*command: str | Path) -> None:
     assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
 
 
+def bring_up_to_date(
+    folder: Path, *targets: str, machine_files: Sequence[str] = ("--native-file", "native/zig.ini")
+) -> None:
+    """Builds targets in a folder, which is set up where it is none yet; one process at a time."""
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "build.ninja").exists():
+            run_build_tool("meson", "setup", *machine_files, folder)
+        run_build_tool("ninja", "-C", folder, *targets)
+
+
 @pytest.fixture(scope="session")
 def native_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build folder of the sources, with the library, its objects and the programs of native/tests up to date.
+    """A build folder of the sources, with the library, its objects and the digest program up to date.
 
     The folder the library under test lies in, else the one that installing leaves in the project, else a private one.
     """
@@ -44,12 +56,15 @@ def native_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     private = (shared or tmp_path_factory.getbasetemp()) / "native-build"
     candidates = (library_path().resolve().parents[1], ROOT / "build")
     folder = next((each for each in candidates if (each / "build.ninja").exists()), private)
-    with Path(f"{private}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "build.ninja").exists():
-            run_build_tool("meson", "setup", "--native-file", "native/zig.ini", folder)
-        run_build_tool("ninja", "-C", folder, "native/emel_digest", "native/libemel.so", "emel_lanes")
+    bring_up_to_date(folder, "native/emel_digest", "native/libemel.so")
     return folder
+
+
+@pytest.fixture(scope="session")
+def lanes_build(native_build: Path) -> Path:
+    """The same with the programs of native/tests/lanes.cc, which take longer to build than what they test."""
+    bring_up_to_date(native_build, "emel_lanes")
+    return native_build
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ except in CI, where that is a failure.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -58,7 +59,7 @@ def program_of(name: str) -> str | None:
     return shutil.which(name, path=f"{tools}{os.pathsep}{os.environ['PATH']}")
 
 
-def run(*command: str | Path, seconds: float = 300) -> subprocess.CompletedProcess[str]:
+def run(*command: str | Path, seconds: float = 600) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=NATIVE, capture_output=True, text=True, check=False, timeout=seconds, errors="replace"
     )
@@ -115,23 +116,39 @@ def thread_compiler(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]
     return required("thread", tmp_path_factory.mktemp("probe"))
 
 
-def built(compiler: tuple[str, ...], program: Path, *arguments: str) -> Path:
-    """A program of native/, sanitized."""
-    done = run(*compiler, "-Iinclude", "-Isrc", *arguments, "-o", program)
-    assert done.returncode == 0, done.stderr[-4000:]
+def built(compiler: tuple[str, ...], build: Path, name: str, *arguments: str) -> Path:
+    """A program of native/, sanitized; kept in the build folder as long as its sources stay the same."""
+    name = f"{name}-{compiler[-1].partition('=')[2]}"
+    key = hashlib.sha256(repr((compiler, arguments)).encode())
+    for path in sorted(each for each in NATIVE.rglob("*.*") if each.suffix in (".cc", ".h")):
+        key.update(path.read_bytes())
+    program = build / "sanitized" / f"{name}-{key.hexdigest()[:16]}"
+    if not program.exists():
+        program.parent.mkdir(exist_ok=True)
+        for old in program.parent.glob(f"{name}-*"):
+            old.unlink(missing_ok=True)
+        fresh = program.with_name(f"{os.getpid()}-{program.name}")
+        done = run(*compiler, "-Iinclude", "-Isrc", *arguments, "-o", fresh)
+        assert done.returncode == 0, done.stderr[-4000:]
+        fresh.rename(program)
     return program
 
 
-def test_pool_has_no_races_and_touches_nothing_dead(compiler: tuple[str, ...], tmp_path: Path) -> None:
-    program = built(compiler, tmp_path / "pool_races", "tests/pool_races.cc", *POOL)
-    done = run(program, str(N_ROUNDS), str(SECONDS))
+@pytest.fixture(scope="module")
+def pool_races(compiler: tuple[str, ...], native_build: Path) -> Path:
+    return built(compiler, native_build, "pool_races", "tests/pool_races.cc", *POOL)
+
+
+def test_pool_has_no_races_and_touches_nothing_dead(pool_races: Path) -> None:
+    done = run(pool_races, str(N_ROUNDS), str(SECONDS))
     assert (done.returncode, done.stderr) == (0, ""), done.stderr[:4000]
     n_rounds = {name: int(n) for name, n in (line.split() for line in done.stdout.splitlines())}
     assert set(n_rounds) == RACES
     assert min(n_rounds.values()) >= LEAST_ROUNDS, n_rounds
 
 
-def test_plans_have_no_races(thread_compiler: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.timeout(900)  # compiling alone takes minutes where other tests want the CPUs too
+def test_plans_have_no_races(thread_compiler: tuple[str, ...], native_build: Path) -> None:
     """Attention over many shapes, and every other operation, by three lanes of scalar kernels."""
     sources = [
         str(source.relative_to(NATIVE))
@@ -139,14 +156,13 @@ def test_plans_have_no_races(thread_compiler: tuple[str, ...], tmp_path: Path) -
         if source.parent.name != "isa" or source.stem == "scalar"
     ]
     tests = [f"tests/{name}.cc" for name in ("digest", "operations", "scalar_alone")]
-    program = built(thread_compiler, tmp_path / "plans", "-DEMEL_PLANS_ALONE", *tests, *sources)
+    program = built(thread_compiler, native_build, "plans", "-DEMEL_PLANS_ALONE", *tests, *sources)
     done = run(program, "scalar", "3")
     assert (done.returncode, done.stderr) == (0, ""), done.stderr[:4000]
     assert "attention_9_3_halves 64 700 17 " in done.stdout
 
 
-def test_pool_races_says_how_it_is_used(compiler: tuple[str, ...], tmp_path: Path) -> None:
-    program = built(compiler, tmp_path / "pool_races", "tests/pool_races.cc", *POOL)
+def test_pool_races_says_how_it_is_used(pool_races: Path) -> None:
     for arguments in ((), ("1",), ("0", "1"), ("1", "0"), ("1", "1", "1")):
-        done = run(program, *arguments)
+        done = run(pool_races, *arguments)
         assert (done.returncode, done.stdout, done.stderr) == (2, "", "usage: pool_races ROUNDS SECONDS\n")
