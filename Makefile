@@ -10,7 +10,7 @@ NATIVE_CODE := $(shell find native -name '*.h' -o -name '*.cc')
 SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name py.typed) $(NATIVE_SOURCES) pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help run chat test test-quick lint format bench clean
+.PHONY: help run chat test test-slow test-all lint format bench clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -41,11 +41,13 @@ run: $(VENV)/.installed  ## set everything up, fetch the default model once, ans
 chat: $(VENV)/.installed  ## talk to the default model
 	@$(BIN)/emel chat
 
-test: $(VENV)/.installed $(VENV)/.test-tools  ## set up what the tests need and run them all
-	$(BIN)/python -m pytest -n 2
+test: $(VENV)/.installed $(VENV)/.test-tools  ## set up what the tests need and run them, but for the slow ones
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow'
 
-test-quick: $(VENV)/.installed $(VENV)/.test-tools  ## the tests that need no model and take seconds
-	$(BIN)/python -m pytest -n 2 -m 'not slow and not model'
+test-slow: $(VENV)/.installed $(VENV)/.test-tools  ## the others: recorded answers, AArch64, sanitizers, browser, load
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+
+test-all: test test-slow  ## every test once
 
 # Of an installation lint needs the dependencies, not the newest build: before a commit it should be quick.
 DEPENDENCIES := $(if $(shell find $(VENV)/.installed -newer pyproject.toml 2>/dev/null),,$(VENV)/.installed)

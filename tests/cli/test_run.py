@@ -190,6 +190,14 @@ def test_run_answers_with_the_real_engine(smollm2_path: Path, tmp_path: Path) ->
     assert "Paris" in outcome.out
     figures = r"\[\d+ prompt tokens at [\d.]+ tokens/s, \d+ tokens at [\d.]+ tokens/s, first token after [\d.]+ s.*\]\n"
     assert re.fullmatch(figures, outcome.err)
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_run_answers_the_same_with_scalar_code(smollm2_path: Path, tmp_path: Path) -> None:
+    words = ("run", "-m", str(smollm2_path), "--temp", "0", "-n", "40", "What is the capital of France?")
+    outcome = run_emel(*words, folder=tmp_path)
+    assert "Paris" in outcome.out
     assert run_emel(*words, "-t", "1", "--isa", "scalar", folder=tmp_path).out == outcome.out
 
 

@@ -25,6 +25,7 @@ def gemma3_path() -> Path:
         pytest.skip("gemma3-270m is not here: emel pull gemma3-270m")
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_gemma3_says_what_the_reference_says() -> None:
     with Runner(gemma3_path()) as runner:

@@ -40,6 +40,7 @@ def gated_plan(max_tokens: int, n: int) -> tuple[SmallPlan, int, int]:
     return plan, x, out
 
 
+@pytest.mark.slow
 def test_twenty_thousand_tiny_runs_of_eight_lanes_finish() -> None:
     """More lanes than CPUs: a lost wake-up or a run that touches the one before would stall here."""
     plan, x, out = gated_plan(2, 256)

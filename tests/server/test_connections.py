@@ -65,6 +65,7 @@ def test_a_client_that_goes_away_frees_its_lane(server: Server, stream: bool, mo
     assert server.model.wave.counters.n_cancelled == before + 1
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_holds_no_lane(server: Server) -> None:
     body = {**LONG, "stream": True, "max_tokens": 300}
     client = raw_request(server, json.dumps(body).encode())

@@ -52,6 +52,7 @@ def ended() -> Iterator[None]:
     CHECKER.close()
 
 
+@pytest.mark.slow
 @SCHEMA.exclude(path=list(STREAMS)).parametrize()
 @hypothesis.settings(max_examples=10, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 def test_no_request_is_answered_with_a_failure_or_with_what_the_document_does_not_tell(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from emel.server import sse
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text()
-JSON = st.recursive(SCALARS, lambda each: st.lists(each) | st.dictionaries(st.text(), each))
+JSON = st.recursive(SCALARS, lambda each: st.lists(each) | st.dictionaries(st.text(), each), max_leaves=8)
 
 
 @given(JSON)
