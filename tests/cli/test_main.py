@@ -126,6 +126,8 @@ def test_no_command_shows_the_help_on_stderr(tmp_path: Path) -> None:
         (["run", "-p", ""], "no prompt: the one given is empty"),
         (["run", "-f", "/dev/null"], "no prompt: the file '/dev/null' is empty"),
         (["chat", "-m", "a", "b"], "'b': the model is given by a flag"),
+        (["chat", "to be"], "'to be' is no model: emel run answers one prompt, emel chat reads them"),
+        (["run", "to be", "or not"], "'to be': one model and one prompt are wanted (quote a prompt of several words)"),
         (["inspect", "-m", "a", "b"], "'b': the model is given by a flag"),
         (["run"], "no prompt: none is given by argument, -p or -f, and standard input is empty"),
         (["machines", "--table", "--diagram"], "argument --diagram: not allowed with argument --table"),

@@ -46,11 +46,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Reads, answers, repeats, until the input ends."""
     from emel.cli.arguments import chosen_model
     from emel.cli.models import open_model
-    from emel.cli.prompt import as_text
+    from emel.cli.prompt import as_text, is_text
 
     flagged = chosen_model(arguments)
     if flagged and arguments.words:
         raise UsageError(f"unexpected argument {arguments.words!r}: the model is given by a flag")
+    if arguments.words and is_text(arguments.words):
+        raise UsageError(f"{arguments.words!r} is no model: emel run answers one prompt, emel chat reads them")
     system = None if arguments.system is None else as_text(arguments.system)
     options = {**sampling_options(arguments), **constraint_options(arguments), **template_variables(arguments)}
     interactive = sys.stdin.isatty()

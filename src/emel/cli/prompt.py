@@ -25,7 +25,7 @@ def split_words(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
     has_prompt_flag = arguments.prompt is not None or arguments.file is not None
     flagged = [name for name, is_given in (("model", model is not None), ("prompt", has_prompt_flag)) if is_given]
     n_taken = 2 - len(flagged)
-    if has_prompt_flag and len(words) == n_taken == 1 and _is_text(words[0]):
+    if len(words) == n_taken == (1 if has_prompt_flag else 2) and is_text(words[0]):
         n_taken = 0
     if len(words) > n_taken:
         reason = (
@@ -81,7 +81,8 @@ def _replace_invalid(data: bytes, source: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _is_text(word: str) -> bool:
+def is_text(word: str) -> bool:
+    """Whether a word can only be meant as a text: it has spaces, and is no model."""
     from emel.engine.models import is_model_reference
 
     return any(character.isspace() for character in word) and not is_model_reference(word)
@@ -94,7 +95,7 @@ def _is_model(word: str) -> bool:
 
     if is_model_reference(word):
         return True
-    if _is_text(word):
+    if is_text(word):
         return False
     try:
         resolve_model(word)
