@@ -86,7 +86,7 @@ def _plain(tensor: HfTensor, name: str, config: Config, family: Family) -> OutTe
         load = partial(changed, load, _plus_one)
     elif name.endswith("shortconv.conv.weight"):
         shape = (shape[0], shape[-1])  # one channel in each group
-        load = partial(changed, load, partial(np.reshape, shape=shape))
+        load = partial(changed, load, partial(_reshaped, shape=shape))
     return OutTensor(name, shape, (load,))
 
 
@@ -118,6 +118,10 @@ def _plus_one(values: Floats) -> Floats:
 
 def _rows(values: Floats, begin: int, end: int) -> Floats:
     return values[..., begin:end, :]
+
+
+def _reshaped(values: Floats, shape: tuple[int, ...]) -> Floats:
+    return values.reshape(shape)  # `np.reshape` has `shape` by name since NumPy 2.1 only
 
 
 def _same(values: Floats) -> Floats:
