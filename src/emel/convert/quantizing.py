@@ -76,12 +76,12 @@ def quantize_file(
 ) -> Summary:
     """Writes `target`, a copy of `source` with its matrices in the types of `mix`; all parts of a split model in one.
 
-    ConvertError when a matrix is quantised already (unless allowed), has values the type cannot hold, or both paths
-    are one file; SourceError and GgufError when the source cannot be read.
+    ConvertError when a matrix is quantised already (unless allowed), has values the type cannot hold, or `target`
+    is a file that is read; SourceError and GgufError when the source cannot be read.
     """
-    if Path(target).exists() and Path(source).exists() and Path(target).samefile(source):
-        raise ConvertError(f"{str(target)!r} is the file that is read: give another name for the new one")
     with open_gguf(source) as file:
+        if Path(target).exists() and any(Path(target).samefile(part.path) for part in file.parts):
+            raise ConvertError(f"{str(target)!r} is the file that is read: give another name for the new one")
         types = choose_types(file.tensors, mix, shape_of(file))
         _check_sources(file.tensors, types, allow_requantize=allow_requantize)
         with GgufOutput(target, file.metadata.get_str("general.architecture")) as output:

@@ -19,6 +19,7 @@ from emel.gguf import open_gguf
 from emel.tensor.types import TensorType
 from model.tiny_llama import Geometry, write_tiny_llama
 from reference.error import relative_rms_error
+from unit.gguf.test_split import write_parts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,6 +128,15 @@ def test_a_file_is_not_written_over_itself(source: Path) -> None:
         quantize_file(source, source, MIXES["Q8_0"])
 
 
+def test_no_part_of_a_split_model_is_written_over(tmp_path: Path) -> None:
+    paths = write_parts(tmp_path)
+    before = [path.read_bytes() for path in paths]
+    for path in paths:
+        with pytest.raises(ConvertError, match=r"is the file that is read: give another name for the new one$"):
+            quantize_file(paths[0], path, MIXES["Q8_0"])
+    assert [path.read_bytes() for path in paths] == before
+
+
 def test_unknown_types_are_refused_with_the_known_ones() -> None:
     with pytest.raises(ConvertError, match=r"^type 'q9' is unknown: allowed are F32, F16, BF16, Q8_0, .* Q4_K, Q5_K$"):
         checked_mix("q9")
@@ -143,7 +153,9 @@ def test_values_that_are_not_finite_are_refused(type_: TensorType, value: float)
 
 def test_values_beyond_float16_are_refused_where_they_do_not_fit() -> None:
     values = np.full((1, 256), 1e6, dtype=np.float32)
-    with pytest.raises(ConvertError, match=r"^tensor 'x' has a value of 1e\+06: F16 holds up to 65504$"):
+    with pytest.raises(
+        ConvertError, match=r"^tensor 'x' has a value of 1e\+06: F16 holds up to 65504\nhint: F32 and BF16 hold it$"
+    ):
         encode(values, TensorType.F16, "x")
     stored = encode(values, TensorType.BF16, "x").reshape(1, -1)
     assert dequantize(stored, gguf.GGMLQuantizationType.BF16)[0, 0] == pytest.approx(1e6, rel=0.004)
