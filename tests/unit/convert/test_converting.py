@@ -366,7 +366,10 @@ def test_configurations_that_are_not_supported_are_refused(
     ("missing", "seen"),
     [
         ("config.json", r"config.json' is missing: a Hugging Face model directory has it$"),
-        ("model.safetensors", r"has no .safetensors files$"),
+        (
+            "model.safetensors",
+            r"has no .safetensors files\nhint: weights in pickles \(.bin\) are not read: convert them first$",
+        ),
         ("tokenizer.json", r"has neither tokenizer.json nor tokenizer.model$"),
     ],
 )

@@ -49,7 +49,10 @@ def test_published_patterns_get_their_names(found: dict[str, Any], name: str) ->
 
 
 def test_patterns_nobody_has_are_refused() -> None:
-    with pytest.raises(ConvertError, match=r"^no known pre-tokenizer cuts text as this tokenizer.json does$"):
+    expected = (
+        r"^no known pre-tokenizer cuts text as this tokenizer.json does\nhint: --pre NAME says which one to take$"
+    )
+    with pytest.raises(ConvertError, match=expected):
         find_pre_tokenizer(tokenizer(split("[aeiou]"), BYTES))
 
 

@@ -184,7 +184,8 @@ def test_what_a_model_needs_has_its_draft_model_in_it(tiny_path: Path) -> None:
 
 def test_draft_model_that_leaves_nothing_is_refused(tiny_path: Path) -> None:
     needed = share_for_draft(tiny_path, Grant(1 << 40, 1 << 20), LoadOptions()).n_bytes
-    with pytest.raises(RequestError, match=rf"^the draft model takes {needed} of 1000 bytes of memory$"):
+    hint = "give more memory, or load without draft"
+    with pytest.raises(RequestError, match=rf"^the draft model takes {needed} of 1000 bytes of memory\nhint: {hint}$"):
         share_for_draft(tiny_path, Grant(1000, 1 << 20), LoadOptions())
 
 

@@ -83,7 +83,7 @@ def test_text_held_back_for_a_stop_that_does_not_come_is_shown_once(model: emel.
 
 
 def test_stream_is_over_after_the_last_chunk(model: emel.Model) -> None:
-    stream = model.stream(PROMPT, max_tokens=3)
+    stream = model.stream(PROMPT, temperature=0, max_tokens=3)
     assert iter(stream) is stream
     chunks = list(stream)
     assert n_open(model) == 0

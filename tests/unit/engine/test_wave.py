@@ -218,7 +218,7 @@ def test_step_that_breaks_off_ends_every_request(
             return 0.0
 
         wave.context.clock = break_off
-        for match in (r"\A(out of order|1)\Z", r"\Athis model is closed\Z"):
+        for match in (r"\A(out of order|1)\Z", r"\Athis model is closed\nhint: load it again"):
             with pytest.raises(emel.RequestError, match=match):
                 model.generate("abc")
 
