@@ -14,6 +14,8 @@ from emel.errors import RequestError
 from emel.text.errors import shown
 
 MAX_CHARACTERS = 512 << 10
+MAX_RULES = 2000
+"""Of a GBNF grammar: putting them in order takes the square of their number."""
 # White space between the parts of a JSON value: a small model would write nothing else for ever.
 _JSON_OPTIONS = {"whitespace_pattern": r"[ \n]{0,8}"}
 _COMPACT_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -89,8 +91,12 @@ def _of_gbnf(wanted: Wanted) -> str:
     from llguidance import LLMatcher
     from llguidance.gbnf_to_lark import gbnf_to_lark
 
+    text = _text(wanted)
+    n_rules = text.count("::=")
+    if n_rules > MAX_RULES:
+        raise RequestError(f"{wanted.field} has {n_rules} rules: {MAX_RULES} are allowed")
     try:
-        return LLMatcher.grammar_from_lark(gbnf_to_lark(_text(wanted)))
+        return LLMatcher.grammar_from_lark(gbnf_to_lark(text))
     except RequestError:
         raise
     except Exception as error:  # it raises Exception itself for some of what is wrong with a grammar

@@ -72,6 +72,8 @@ class Stream:
         self._request.session.check_process()  # nobody would ever put anything into the buffer of a fork
         if self._is_done:
             raise StopIteration
+        if self._buffer.heard.empty():  # which the compute thread alone fills: it would wait for itself
+            self._request.session.check_may_wait()
         try:
             heard = self._buffer.heard.get()
         except BaseException:

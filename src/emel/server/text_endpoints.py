@@ -24,11 +24,7 @@ async def tokenize(request: Request) -> Response:
     """Text to ids, with their texts if they are wanted."""
     shape = await read_shape(request, TokenizeRequest)
     model = (await ready_model(request, shape.model)).model
-    ids = await asyncio.to_thread(
-        model.tokenize, shape.content, add_special=shape.add_special, parse_special=shape.parse_special
-    )
-    tokens: list[Any] = [_piece(model.tokenizer, each) for each in ids] if shape.with_pieces else ids
-    return JSONResponse({"tokens": tokens})
+    return await asyncio.to_thread(_tokens, model, shape)
 
 
 async def detokenize(request: Request) -> Response:
@@ -36,6 +32,13 @@ async def detokenize(request: Request) -> Response:
     shape = await read_shape(request, DetokenizeRequest)
     model = (await ready_model(request, shape.model)).model
     return JSONResponse({"content": await asyncio.to_thread(_text, model, shape.tokens)})
+
+
+def _tokens(model: Model, shape: TokenizeRequest) -> Response:
+    """Made whole in a thread: those of a long text are millions."""
+    ids = model.tokenize(shape.content, add_special=shape.add_special, parse_special=shape.parse_special)
+    tokens: list[Any] = [_piece(model.tokenizer, each) for each in ids] if shape.with_pieces else ids
+    return JSONResponse({"tokens": tokens})
 
 
 def _text(model: Model, tokens: list[int]) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from emel.kernel.buffers import address_of
 from emel.kernel.sampling import NativeSampler, Step, log_probabilities
 from emel.lazy_dataclasses import dataclass
+from emel.text.constraint import ConstraintFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -147,6 +148,9 @@ class Sampler:
         mask = constraint.mask()
         if mask is None or isinstance(mask, int):
             return mask or 0
+        n_bytes = 4 * ((self._n_vocab + 31) // 32)
+        if mask.nbytes < n_bytes:  # native code would read beyond it
+            raise ConstraintFailed(f"the constraint's mask has {mask.nbytes} bytes: the vocabulary needs {n_bytes}")
         return address_of(mask)
 
     def _banned(self) -> AbstractSet[int]:

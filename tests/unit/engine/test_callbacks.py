@@ -50,3 +50,21 @@ def test_new_constraint_must_make_a_constraint(model: emel.Model) -> None:
         model.generate("a", new_constraint=int, max_tokens=2)
     free = model.generate("a", max_tokens=2, temperature=0)
     assert model.generate("a", new_constraint=lambda: None, max_tokens=2, temperature=0).token_ids == free.token_ids
+
+
+class Short:
+    """A constraint whose mask is shorter than the vocabulary."""
+
+    is_over = False
+
+    def mask(self) -> memoryview:
+        return memoryview(b"abcd")
+
+    def accept(self, token: int) -> None:
+        pass
+
+
+def test_mask_that_is_too_short_fails_its_request_alone(model: emel.Model) -> None:
+    with pytest.raises(RequestError, match="the constraint's mask has 4 bytes: the vocabulary needs 40"):
+        model.generate("a", new_constraint=Short, max_tokens=2)
+    assert len(model.generate("a", max_tokens=2, temperature=0).token_ids) == 2

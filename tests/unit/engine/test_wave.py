@@ -16,6 +16,7 @@ from emel.text.wavefront import State
 from unit.engine.conftest import N_CTX, n_open
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from emel.graph.batch import Batch
@@ -278,11 +279,19 @@ def test_listener_cannot_wait_for_its_model(model: emel.Model) -> None:
 
     class Waiter(Recorder):
         def on_chunk(self, chunk: emel.Chunk) -> None:
-            for wait in (lambda: model.generate("a"), lambda: model.logits([1]), lambda: model.generate_many(["a"])):
+            waits: list[Callable[[], object]] = [
+                lambda: model.generate("a"),
+                lambda: model.logits([1]),
+                lambda: model.generate_many(["a"]),
+                lambda: list(model.stream("a", max_tokens=1)),
+            ]
+            for wait in waits:
                 try:
                     wait()
                 except emel.RequestError as error:
                     errors.append(str(error))
+                else:
+                    errors.append("it did not wait")
 
     waiter = Waiter()
     model.submit([5, 6], waiter, temperature=0, max_tokens=1)

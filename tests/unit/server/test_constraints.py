@@ -149,6 +149,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "schema": ({"json_schema": {"type": "x"}}, "json_schema cannot be used: "),
     "two": ({"regex": "a", "choice": ["a"]}, "regex and choice exclude each other"),
     "long": ({"regex": "a" * 600_000}, "regex has 600000 characters: 524288 are allowed"),
+    "many rules": ({"grammar": 'root ::= "a"\n' * 2001}, "grammar has 2001 rules: 2000 are allowed"),
     "long choices": ({"choice": ["a" * 300_000] * 2}, "characters: 524288 are allowed"),
     "format": ({"response_format": {"type": "xml"}}, "response_format.type is 'xml'"),
     "no schema": ({"response_format": {"type": "json_schema"}}, "must have a schema"),
