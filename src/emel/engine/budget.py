@@ -3,7 +3,7 @@
     2GiB, 500MB, 1500000000     so many bytes
     50%                         a share of what this process may still take, its control groups considered
 
-What it counts is what EMEL allocates for a model; the interpreter and its libraries (about 50 MB) come on top.
+What it counts is what EMEL allocates for a model; the interpreter and its libraries (about 40 MB) come on top.
 """
 
 from __future__ import annotations
