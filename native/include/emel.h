@@ -145,8 +145,8 @@ enum {
   EMEL_OP_RMS_NORM = 3,
   /* For p < dim[1]: out[p] (T, weight[p].rows) f32 = weight[p] (rows, cols) . in[0], plus weight[4+p]
    * (F32, rows) unless NO_WEIGHT. in[0] is quantised when the weights are block types, f32 otherwise; all
-   * parts are of one kind. dim[0] = cols, dim[1] = n_parts (1..4). out[0] may be EMEL_LOGITS: the whole width of
-   * them, or with dim[3] = 1 a piece, from logit dim[2] on. Results y then become
+   * parts are of one kind. dim[0] = cols, dim[1] = n_parts (1..4). out[0] may be EMEL_LOGITS. With
+   * dim[3] = 1 the one part is a piece of rows, from dim[2] on, that are as wide as the logits, or dim[4]. Results y then become
    * y * param[0] unless that is 0, then param[1] * tanh(y / param[1]) unless that is 0. */
   EMEL_OP_MATMUL = 4,
   /* Norms each head of in[0] = q (T, n_heads*head_dim) by weight[0] and of in[1] = k (T, n_kv_heads*head_dim) by

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -272,3 +273,41 @@ def test_an_embedding_is_scaled(lanes: dict[int, LanePool]) -> None:
         plan.create()
         plan.run(lanes[1], tokens=[2])
         assert np.array_equal(plan.read(out, (5,)), values[2] * np.float32(1.7))
+
+
+@pytest.mark.parametrize("type_", [TensorType.Q4_K, TensorType.Q8_0, TensorType.F16])
+def test_pieces_of_a_matrix_write_the_rows_of_the_whole(
+    type_: TensorType, routes: dict[str, int], lanes: dict[int, LanePool]
+) -> None:
+    rng = np.random.default_rng(7)
+    cols, bounds = 256, (0, 16, 48, 71)
+    raw, meant = random_rows(type_, bounds[-1], cols)
+    row_bytes = len(raw) // bounds[-1]
+    for isa in routes.values():
+        for n_tokens in (1, 3, 17):
+            x = rng.standard_normal((n_tokens, cols)).astype(np.float32)
+            whole = Product(type_, (raw, meant), None, n_tokens).run(x, isa, lanes[3])
+            with SmallPlan(isa, max_tokens=n_tokens) as plan:
+                operand = source = plan.place(x.nbytes)
+                out = plan.place(whole.nbytes)
+                if type_.is_quantized:
+                    operand = plan.place(n_tokens * plan.record_bytes(cols))
+                    plan.add(OpKind.QUANTIZE, in_=[source], out=[operand], dim=[cols])
+                for begin, end in pairwise(bounds):
+                    op = plan.add(OpKind.MATMUL, in_=[operand], out=[out], dim=[cols, 1, begin, 1, bounds[-1]])
+                    part = raw[begin * row_bytes : end * row_bytes]
+                    op.weight[0] = plan.matrix(lanes[3], type_, part, end - begin, cols)
+                plan.create()
+                plan.write(source, x)
+                plan.run(lanes[3], n_tokens)
+                assert plan.read(out, whole.shape).tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize(("begin", "width"), [(16, 31), (2**32 - 1, 31), (0, 15), (0, 0)])
+def test_a_piece_beyond_the_row_is_refused(begin: int, width: int, lanes: dict[int, LanePool]) -> None:
+    with SmallPlan(max_tokens=1) as plan:
+        source, out = plan.place(64), plan.place(256)
+        op = plan.add(OpKind.MATMUL, in_=[source], out=[out], dim=[16, 1, begin, 1, width])
+        op.weight[0] = plan.matrix(lanes[1], TensorType.F32, np.zeros((16, 16), np.float32).tobytes(), 16, 16)
+        assert plan.try_create() == 4  # out of bounds
+        assert f"last of a piece is {begin + 16}, allowed {width}" in LIBRARY.emel_last_error().decode()

@@ -89,6 +89,8 @@ RECORDS: list[tuple[str, str, int | None, int, int, str]] = [
     ("MATMUL", "dim", 1, 0, INVALID, "dim[1] is 0, allowed 4"),
     ("MATMUL", "dim", 1, 5, INVALID, "dim[1] is 5, allowed 4"),
     ("MATMUL", "dim", 1, 4, OUT_OF_BOUNDS, "weight index is 4294967295"),
+    ("MATMUL", "dim", 3, 1, INVALID, "dim[1] of a piece is 3, allowed 1"),
+    ("MATMUL", "dim", 3, 2, INVALID, "dim[3] is 2, allowed 1"),
     ("MATMUL", "weight", 1, OUTPUT, INVALID, "type of a part (block and float parts mixed) is 0"),
     ("MATMUL", "weight", 1, NORM, INVALID, "packed flag of a matrix is 0, allowed 1"),
     ("MATMUL", "weight", 4, NORM - 1, INVALID, "weight columns is 8, allowed 32"),

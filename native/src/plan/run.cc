@@ -88,9 +88,10 @@ void run_matmul(const OpRun& r) {
     a.packed = static_cast<const uint8_t*>(weight.data);
     a.activation = r.at(r.op.in[0]);
     a.activation_stride = is_block_type(weight.type) ? r.record_bytes(cols) : cols * sizeof(float);
-    const bool is_piece = r.op.out[p] == EMEL_LOGITS && r.op.dim[3] == 1;
-    a.out = r.op.out[p] == EMEL_LOGITS ? r.batch().logits + (is_piece ? r.op.dim[2] : 0) : r.floats(r.op.out[p]);
-    a.out_stride = is_piece ? r.run.plan->desc.output_width : weight.rows;
+    const bool is_logits = r.op.out[p] == EMEL_LOGITS;
+    const bool is_piece = r.op.dim[3] == 1;
+    a.out = (is_logits ? r.batch().logits : r.floats(r.op.out[p])) + (is_piece ? r.op.dim[2] : 0);
+    a.out_stride = !is_piece ? weight.rows : is_logits ? r.run.plan->desc.output_width : r.op.dim[4];
     a.bias = r.optional_vector(4 + p);
     a.rows = weight.rows;
     a.cols = cols;

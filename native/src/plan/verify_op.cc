@@ -36,15 +36,16 @@ void check_norm(OpCheck& c) {
   c.optional_quantized("out[1]", c.op.out[1], n);
 }
 
-// The whole width of the logits, or a piece of it.
-void check_logits_rows(OpCheck& c, uint64_t rows) {
-  const uint64_t width = c.plan.desc.output_width;
+// The width of a result's rows, of which a product of `rows` may be a piece.
+uint64_t result_width(OpCheck& c, uint64_t rows, bool is_logits) {
   if (c.op.dim[3] > 1) c.refuse(EMEL_INVALID_ARGUMENT, "dim[3]", c.op.dim[3], 1);
-  if (c.op.dim[3] == 0) {
-    c.output(EMEL_LOGITS, rows);
-  } else if (c.op.dim[2] > width || rows > width - c.op.dim[2]) {
-    c.refuse(EMEL_OUT_OF_BOUNDS, "last of a piece of the logits", c.op.dim[2] + rows, width);
+  if (c.op.dim[3] == 0) return rows;
+  const uint64_t width = is_logits ? c.plan.desc.output_width : c.op.dim[4];
+  if (c.op.dim[1] != 1) c.refuse(EMEL_INVALID_ARGUMENT, "dim[1] of a piece", c.op.dim[1], 1);
+  if (c.op.dim[2] > width || rows > width - c.op.dim[2]) {
+    c.refuse(EMEL_OUT_OF_BOUNDS, "last of a piece", c.op.dim[2] + rows, width);
   }
+  return width;
 }
 
 void check_matmul(OpCheck& c) {
@@ -61,11 +62,13 @@ void check_matmul(OpCheck& c) {
     if (is_block_type(part->type) != quantized) {
       c.refuse(EMEL_INVALID_ARGUMENT, "type of a part (block and float parts mixed)", part->type, part->type);
     }
-    if (c.op.out[p] == EMEL_LOGITS) {
+    const bool is_logits = c.op.out[p] == EMEL_LOGITS;
+    const uint64_t width = result_width(c, part->rows, is_logits);
+    if (is_logits) {
       if (p != 0 || !c.rows_are_outputs()) c.refuse(EMEL_INVALID_ARGUMENT, "logits part", p, 0);
-      check_logits_rows(c, part->rows);
+      c.output(EMEL_LOGITS, width);
     } else {
-      c.floats("out", c.op.out[p], part->rows);
+      c.floats("out", c.op.out[p], width);
     }
     c.optional_vector(4 + p, part->rows);
   }

@@ -63,6 +63,8 @@ def _can_join(first: Linear, second: Linear) -> bool:
         and list(first.inputs()) == list(second.inputs())
         and first.x == second.x
         and (first.scale, first.cap, second.scale, second.cap) == (1.0, 0.0, 1.0, 0.0)
+        and first.begin is None
+        and second.begin is None
         and first.segment == second.segment
         and len(parts) <= MAX_PARTS
         and len({part.weight.type.is_quantized for part in parts}) == 1

@@ -212,18 +212,21 @@ class Part:
 class Linear(Operation):
     """Matrices that read one x. Fused: up to four parts in one job, x quantised for block-type matrices.
 
-    Results y become y * scale, then cap * tanh(y / cap) unless the cap is 0. `first_logit`: what writes a piece of the
-    logits says where it begins.
+    Results y become y * scale, then cap * tanh(y / cap) unless the cap is 0. `begin`: a matrix that is a piece of rows
+    writes only as many values of a row, from this one on; `onto` is the value with what the pieces before it wrote.
     """
 
     x: Value
     parts: tuple[Part, ...]
     scale: float = 1.0
     cap: float = 0.0
-    first_logit: int | None = None
+    begin: int | None = None
+    onto: Value | None = None
 
     def inputs(self) -> Iterator[Value]:  # noqa: D102
         yield self.x
+        if self.onto is not None:
+            yield self.onto
 
     def outputs(self) -> Iterator[Value]:  # noqa: D102
         for part in self.parts:
@@ -235,6 +238,10 @@ class Linear(Operation):
         for part in self.parts:
             if part.bias is not None:
                 yield part.bias
+
+    def in_place(self) -> Iterator[tuple[Value, Value]]:  # noqa: D102
+        if self.onto is not None:
+            yield self.parts[0].out, self.onto
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""A graph whose output matrix is cut by rows, each piece in a segment of its own, so that it can be streamed.
+"""A graph whose matrices are cut by rows, so that the pieces can be streamed apart.
 
-The logits are the same bit for bit: every one is the product of a row of its own.
+The results are the same bit for bit: every one is the product of a row of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from emel.graph.errors import GraphError
 from emel.graph.ops import Argmax, Form, Linear, Part, Weight
 
 if TYPE_CHECKING:
-    from emel.graph.ops import Graph, Operation
+    from collections.abc import Iterator, Mapping
+
+    from emel.graph.ops import Graph, Operation, Value
 
 ROW_GROUP = 16  # rows that are packed together
 
@@ -62,7 +64,7 @@ def cut_logits(graph: Graph, piece_rows: int) -> Graph:
         out = replace(logits, index=logits.index if number == 0 else len(values), name=piece.name, width=weight.rows)
         values[out.index : out.index + 1] = [out]
         segment = output.segment + 1 + number
-        cut.append(replace(output, parts=(Part(out=out, weight=weight),), first_logit=piece.begin, segment=segment))
+        cut.append(replace(output, parts=(Part(out=out, weight=weight),), begin=piece.begin, segment=segment))
     outs = tuple(out for each in cut for out in each.outputs())
     operations: list[Operation] = []
     for operation in graph.operations:
@@ -74,3 +76,50 @@ def cut_logits(graph: Graph, piece_rows: int) -> Graph:
         else:
             operations.append(operation)
     return replace(graph, operations=tuple(operations), weights=tuple(weights), values=tuple(values))
+
+
+def linears_to_cut(graph: Graph) -> dict[str, Linear]:
+    """What reads each matrix that `cut_rows` can cut: one linear, of nothing else and without a bias."""
+    readers: dict[str, list[Operation]] = {}
+    for operation in graph.operations:
+        for weight in operation.weights():
+            readers.setdefault(weight.name, []).append(operation)
+    return {
+        name: operation
+        for name, (operation, *others) in readers.items()
+        if type(operation) is Linear
+        and not others
+        and operation.begin is None
+        and len(operation.parts) == 1
+        and operation.parts[0].bias is None
+        and operation.parts[0].out.form is Form.F32
+    }
+
+
+def cut_rows(graph: Graph, piece_rows: Mapping[str, int]) -> Graph:
+    """The graph with each of these matrices in pieces of so many rows; KeyError for one that cannot be cut."""
+    linears = linears_to_cut(graph)
+    cut = {id(linears[name]): n_rows for name, n_rows in piece_rows.items()}
+    weights, values = list(graph.weights), list(graph.values)
+    operations: list[Operation] = []
+    for operation in graph.operations:
+        if id(operation) in cut and isinstance(operation, Linear):
+            operations += _cut_linear(operation, cut[id(operation)], weights, values)
+        else:
+            operations.append(operation)
+    return replace(graph, operations=tuple(operations), weights=tuple(weights), values=tuple(values))
+
+
+def _cut_linear(linear: Linear, piece_rows: int, weights: list[Weight], values: list[Value]) -> Iterator[Linear]:
+    """The pieces, each onto the value of the one before; the last one's is that of the whole."""
+    (part,) = linear.parts
+    whole, onto = part.weight, None
+    for piece in pieces_of(whole.name, whole.rows, piece_rows):
+        index = len(weights) if piece.begin else whole.index
+        weight = Weight(index, piece.name, piece.n_rows, whole.cols, whole.type, is_packed=True)
+        weights[index : index + 1] = [weight]
+        end = piece.begin + piece.n_rows
+        out = part.out if end == whole.rows else replace(part.out, index=len(values), name=f"{part.out.name}[:{end}]")
+        values[out.index : out.index + 1] = [out]
+        yield replace(linear, parts=(Part(out=out, weight=weight),), begin=piece.begin, onto=onto)
+        onto = out

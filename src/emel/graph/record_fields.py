@@ -57,8 +57,10 @@ def _fill_linear(record: abi.Op, operation: Linear, offsets: dict[int, int]) -> 
     record.dim[0] = operation.x.width
     record.dim[1] = len(operation.parts)
     record.param[0], record.param[1] = operation.scale, operation.cap
-    if operation.first_logit is not None:
-        record.dim[2], record.dim[3] = operation.first_logit, 1
+    if operation.begin is not None:
+        record.dim[2], record.dim[3] = operation.begin, 1
+        if operation.parts[0].out.form is not Form.LOGITS:
+            record.dim[4] = operation.parts[0].out.width
     for index, part in enumerate(operation.parts):
         record.out[index] = _written_at(part.out, offsets)
         record.weight[index] = part.weight.index

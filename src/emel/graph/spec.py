@@ -215,7 +215,7 @@ def ascends(graph: Graph) -> Iterator[str]:
 def ends_in_logits(graph: Graph) -> Iterator[str]:
     """A linear, several in pieces, or an encoder's end writes logits of output rows; only an argmax reads them."""
     writers = [(w, o) for w, o in _numbered(graph) if any(v.form is Form.LOGITS for v in o.outputs())]
-    if any(isinstance(o, Linear) and o.first_logit is not None for _, o in writers):
+    if any(isinstance(o, Linear) and o.begin is not None and o.parts[0].out.form is Form.LOGITS for _, o in writers):
         yield from _ends_in_pieces(graph, [operation for _, operation in writers])
         return
     if len(writers) != 1:
@@ -235,13 +235,29 @@ def ends_in_logits(graph: Graph) -> Iterator[str]:
 def _ends_in_pieces(graph: Graph, writers: list[Operation]) -> Iterator[str]:
     written = 0
     for operation in writers:
-        if not isinstance(operation, Linear) or len(operation.parts) != 1 or operation.first_logit != written:
+        if not isinstance(operation, Linear) or len(operation.parts) != 1 or operation.begin != written:
             yield f"a piece of the logits does not begin at {written}, where the one before it ends"
             return
         written += operation.parts[0].out.width
     readers = [operation for operation in graph.operations if isinstance(operation, Argmax)]
     if written != graph.n_vocab or [each.width for each in readers] != [written]:
         yield f"the pieces are {written} logits of {graph.n_vocab}, and one argmax reads all of them"
+
+
+def completes_rows(graph: Graph) -> Iterator[str]:
+    """Pieces of a row follow each other without a gap, and nothing else reads a value before it is whole."""
+    written: dict[Value, int] = {}
+    for where, operation in _numbered(graph):
+        onto = operation.onto if isinstance(operation, Linear) else None
+        for value in operation.inputs():
+            if value is not onto and written.get(value, value.width) != value.width:
+                yield f"{where} reads {value.name}, of whose {value.width} values {written[value]} are written"
+        if isinstance(operation, Linear) and operation.parts[0].out.form is Form.F32:
+            begin = 0 if onto is None else written.get(onto, onto.width)
+            if (operation.begin or 0) != begin or (onto is not None and len(operation.parts) != 1):
+                yield f"{where} writes values from {operation.begin} on, of which {begin} are written"
+            if operation.begin is not None:
+                written[operation.parts[0].out] = begin + operation.parts[0].weight.rows
 
 
 def is_fused(graph: Graph) -> Iterator[str]:
@@ -293,6 +309,7 @@ RULES: tuple[Rule, ...] = (
     keeps_choices_together,
     ascends,
     ends_in_logits,
+    completes_rows,
 )
 PLAN_RULES: tuple[Rule, ...] = (*RULES, is_fused, has_parts_of_one_kind, reads_the_right_form)
 

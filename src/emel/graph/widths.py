@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from emel.graph.attention_ops import Attention, RopeStore, RopeTable
 from emel.graph.encoder_ops import LayerNorm
 from emel.graph.expert_ops import ExpertLinear, ExpertRows, ExpertSum, TopK
-from emel.graph.ops import Add, Argmax, Embed, Linear, RmsNorm
+from emel.graph.ops import Add, Argmax, Embed, Form, Linear, RmsNorm
 from emel.graph.state_ops import ShortConv
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def _linear_widths(operation: Linear) -> Iterator[Width]:
     n_experts = operation.routing.width if isinstance(operation, ExpertLinear) else 1
     for part in operation.parts:
         yield part.weight.name, part.weight.cols, operation.x.width
-        yield part.out.name, part.out.width * n_experts, part.weight.rows
+        if operation.begin is None or part.out.form is Form.LOGITS:
+            yield part.out.name, part.out.width * n_experts, part.weight.rows
         if part.bias is not None:
             yield part.bias.name, part.bias.cols, part.weight.rows
 

@@ -17,7 +17,7 @@ from emel.kernel.sizes import packed_bytes
 from emel.kernel.sparse_experts import ExpertGroup
 from emel.kernel.sparse_rows import cached_bytes
 from emel.lazy_dataclasses import dataclass
-from emel.model.matrix_roles import MOST_UNITS, MatrixRoles, memory_of, roles_of
+from emel.model.matrix_roles import MOST_UNITS, MatrixRoles, memory_of, piece_rows, roles_of
 from emel.tensor.window_layout import Extent, Unit, WindowError, WindowLayout, lay_out, smallest_budget
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Residency:
     rows: Extent | None  # the embedding that is read by rows
     rows_bytes: int  # memory for it
     piece_rows: int  # of the output matrix; 0: it is whole
+    cut: Mapping[str, int]  # rows of a piece of each other matrix that is in pieces
     chunk_bytes: int
     n_bytes: int  # of memory, all of it
     experts: tuple[ExpertGroup, ...] = ()  # that are read when they were chosen
@@ -78,7 +79,7 @@ def plan_residency(
     """
     everything = all_bytes(extents, vector_bytes)
     if everything <= budget:
-        return Residency(WindowLayout((), (), 0, 0), tuple(extents), None, 0, 0, 0, everything)
+        return Residency(WindowLayout((), (), 0, 0), tuple(extents), None, 0, 0, {}, 0, everything)
     choices = _choices(graph, extents, max_rows, pinned)
     for chunk in (chunk_for(budget, extents.values()), chunk_for(0, extents.values())):
         fixed = vector_bytes + choices.reading_bytes(chunk)
@@ -119,9 +120,9 @@ def _choices(graph: Graph, extents: Mapping[str, Extent], max_rows: int, pinned:
     stay = [each for each in mixtures if any(weight.name in pinned for weight in each.weights)]
     kept = {*pinned, *(weight.name for mixture in stay for weight in mixture.weights)}
     roles = roles_of(graph, extents, kept)
-    n_rows = (0, *_piece_rows(roles, extents)) if roles.units else ()
+    n_rows = (0, *_output_rows(roles, extents)) if roles.units else ()
     return _Choices(
-        [_way(roles, extents, piece_rows, max_rows) for piece_rows in n_rows],
+        [_way(roles, extents, output_rows, max_rows) for output_rows in n_rows],
         _experts_of([each for each in mixtures if each not in stay], extents, max_rows),
     )
 
@@ -137,17 +138,31 @@ def _residency(
     way: _Way, layout: WindowLayout, chunk: int, experts: _Experts, *, n_bytes: int, budget: int
 ) -> Residency:
     experts_bytes = min(budget - n_bytes, experts.most_bytes)
+    cut, stay = _cut_or_whole(way, layout)
     return Residency(
         layout=layout,
-        kept=(*way.kept, *(extent.name for index in layout.resident for extent in layout.units[index])),
+        kept=(*way.kept, *stay),
         rows=way.rows,
         rows_bytes=way.rows_bytes,
         piece_rows=way.piece_rows,
+        cut=cut,
         chunk_bytes=chunk,
         n_bytes=n_bytes + experts_bytes,
         experts=experts.groups,
         experts_bytes=experts_bytes,
     )
+
+
+def _cut_or_whole(way: _Way, layout: WindowLayout) -> tuple[dict[str, int], list[str]]:
+    """Rows of a piece of each matrix that is streamed in pieces, and what stays: whole where all of it does."""
+    stay = {extent.name: extent.name for index in layout.resident for extent in layout.units[index]}
+    cut = {}
+    for name, pieces in way.pieces.items():
+        if all(piece.name in stay for piece in pieces):
+            stay |= {piece.name: name for piece in pieces}
+        else:
+            cut[name] = pieces[0].rows
+    return cut, list(dict.fromkeys(stay.values()))
 
 
 def chunk_for(budget: int, extents: Iterable[Extent]) -> int:
@@ -204,6 +219,7 @@ class _Way:
     """One way to treat output matrix and embedding."""
 
     units: tuple[Unit, ...]
+    pieces: Mapping[str, tuple[Extent, ...]]  # of each matrix that is cut, but the output
     kept: tuple[str, ...]
     rows: Extent | None
     rows_bytes: int
@@ -223,25 +239,31 @@ class _Choices:
         return (2 if self.experts.groups else 1) * (N_LANES * chunk + _READER_BYTES)
 
 
-def _way(roles: MatrixRoles, extents: Mapping[str, Extent], piece_rows: int, max_rows: int) -> _Way:
+def _way(roles: MatrixRoles, extents: Mapping[str, Extent], output_rows: int, max_rows: int) -> _Way:
     kept, output = list(roles.shared), roles.output
-    units: list[Unit] = [tuple(extents[name] for name in names) for names in roles.units]
-    if output is not None and piece_rows:
-        units += [(piece,) for piece in cut_extent(extents[output], piece_rows)]
+    pieces = {
+        names[0]: cut_extent(extents[names[0]], piece_rows(extents[names[0]], roles.unit_bytes))
+        for names in roles.units
+        if memory_of(names, extents) > roles.unit_bytes
+    }
+    units: list[Unit] = []
+    for names in roles.units:
+        units += [(piece,) for piece in pieces.get(names[0], ())] or [tuple(extents[name] for name in names)]
+    if output is not None and output_rows:
+        units += [(piece,) for piece in cut_extent(extents[output], output_rows)]
     elif output is not None:
         kept.append(output)
     by_rows = roles.embedding if roles.embedding not in kept else None
     rows = extents[by_rows] if by_rows is not None else None
     rows_bytes = cached_bytes(rows, max_rows) if rows is not None else 0
     n_bytes = rows_bytes + memory_of(kept, extents)
-    return _Way(tuple(units), tuple(kept), rows, rows_bytes, piece_rows, n_bytes)
+    return _Way(tuple(units), pieces, tuple(kept), rows, rows_bytes, output_rows, n_bytes)
 
 
-def _piece_rows(roles: MatrixRoles, extents: Mapping[str, Extent]) -> tuple[int, ...]:
+def _output_rows(roles: MatrixRoles, extents: Mapping[str, Extent]) -> tuple[int, ...]:
     """Rows of pieces about as large as a unit; nothing when the output is no larger, or cannot be cut."""
     if roles.output is None:
         return ()
     extent = extents[roles.output]
-    largest = max(extent.packed_bytes // MOST_UNITS, *(memory_of(names, extents) for names in roles.units))
-    n_rows = max(largest // packed_bytes(extent.type, ROW_GROUP, extent.cols), 1) * ROW_GROUP
+    n_rows = piece_rows(extent, max(extent.packed_bytes // MOST_UNITS, roles.unit_bytes))
     return (n_rows,) if n_rows < extent.rows else ()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from emel.graph.cuts import cut_before
 from emel.graph.mixtures import cut_behind_routers
-from emel.graph.pieces import cut_logits
+from emel.graph.pieces import cut_logits, cut_rows
 from emel.io.speed import measure_model
 from emel.io.unchanged import UnchangedFiles
 from emel.kernel.loading import load_packed
@@ -75,6 +75,7 @@ def build_streamed(build: Callable[[], Graph], residency: Residency) -> Graph:
     """The graph as the residency needs it."""
     graph = cut_behind_routers(build()) if residency.experts else build()
     layout = residency.layout
+    graph = cut_rows(graph, residency.cut)
     graph = cut_before(graph, [layout.units[index][0].name for index in layout.streamed])
     return cut_logits(graph, residency.piece_rows) if residency.piece_rows else graph
 

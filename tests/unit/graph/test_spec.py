@@ -12,6 +12,7 @@ from emel.graph.attention_ops import Attention, RopeStore, RopeTable
 from emel.graph.errors import GraphError
 from emel.graph.expert_ops import ExpertLinear, ExpertRows, ExpertSum, TopK
 from emel.graph.fuse import fuse
+from emel.graph.pieces import cut_rows
 from emel.graph.state_ops import ShortConv
 from emel.tensor.types import TensorType
 from unit.graph.tiny import F16, Q8, Tiny
@@ -52,7 +53,15 @@ ROUTED = Tiny(n_experts=4, has_bias=True).build()
 FUSED = fuse(BUILT)
 WEIGHT = BUILT.weights[0]
 ROUTED_TOP_K = next(operation for operation in ROUTED.operations if isinstance(operation, TopK))
+PIECES = cut_rows(Tiny().build(), {"0.up": 32})
 STRAY = ops.Value(999, "stray", ops.Rows.TOKENS, 64)
+
+
+def pieces_of_up() -> list[ops.Linear]:
+    return [each for each in PIECES.operations if isinstance(each, ops.Linear) and each.begin is not None]
+
+
+PIECES_AT = [each for each in PIECES.operations if isinstance(each, ops.Linear)].index(pieces_of_up()[0])
 
 
 def weight_named(name: str) -> ops.Weight:
@@ -258,6 +267,21 @@ BROKEN: list[tuple[Callable[[ops.Graph], object], str, ops.Graph]] = [
         spec.fits_widths,
         "linear.1 is 64 wide, not 1",
         change(BUILT, ops.Add, lambda o: replace(o, gate=replace(STRAY, name="linear.1"))),
+    ),
+    (
+        spec.completes_rows,
+        "writes values from 48 on, of which 32 are written",
+        change(PIECES, ops.Linear, lambda o: replace(o, begin=48), which=PIECES_AT + 1),
+    ),
+    (
+        spec.completes_rows,
+        "of whose 96 values 64 are written",
+        change(PIECES, ops.Gated, lambda o: replace(o, up=pieces_of_up()[1].parts[0].out)),
+    ),
+    (
+        spec.completes_rows,
+        "writes values from 32 on, of which 0 are written",
+        change(PIECES, ops.Linear, lambda o: replace(o, onto=None), which=PIECES_AT + 1),
     ),
     (spec.is_fused, "addend or a total", change(FUSED, ops.RmsNorm, lambda o: replace(o, total=None), which=1)),
     (spec.has_parts_of_one_kind, "has parts none", change(FUSED, ops.Linear, lambda o: replace(o, parts=()))),

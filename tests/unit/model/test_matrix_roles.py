@@ -1,4 +1,4 @@
-"""Every matrix has one role, and units are no larger than the largest matrix."""
+"""Every matrix has one role, and units are small, once what is larger is cut."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from emel.graph.mixtures import cut_behind_routers, mixtures_of
+from emel.graph.pieces import linears_to_cut
 from emel.model.extents import extents_of
-from emel.model.matrix_roles import memory_of, roles_of
+from emel.model.matrix_roles import memory_of, piece_rows, roles_of
+from emel.model.residency import cut_extent
 from model.described import describe_tiny
 from model.every_model import EVERY_MODEL
 
@@ -37,16 +39,22 @@ def test_every_matrix_has_one_role(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY_MODEL)
-def test_units_are_neighbours_no_larger_than_the_largest_matrix(name: str, tmp_path: Path) -> None:
+def test_units_are_neighbours_or_can_be_cut(name: str, tmp_path: Path) -> None:
     graph, extents = graph_of(tmp_path / "model.gguf", name)
     segments = {weight.name: each.segment for each in graph.operations for weight in each.weights()}
-    units = roles_of(graph, extents, ()).units
-    largest = max(memory_of([name], extents) for names in units for name in names)
-    assert all(memory_of(names, extents) <= largest for names in units)
+    roles = roles_of(graph, extents, ())
+    units, most = roles.units, roles.unit_bytes
+    larger = [names for names in units if memory_of(names, extents) > most]
+    can_cut = linears_to_cut(graph)
+    assert all(len(names) == 1 and names[0] in can_cut for names in larger)
+    for (matrix,) in larger:
+        pieces = cut_extent(extents[matrix], piece_rows(extents[matrix], most))
+        assert len(pieces) > 1
+        assert all(piece.packed_bytes <= most for piece in pieces)
     assert all(len({segments[name] for name in names}) == 1 for names in units)
     for names, following in pairwise(units):
         if segments[names[0]] == segments[following[0]]:
-            assert memory_of([*names, following[0]], extents) > largest
+            assert memory_of([*names, following[0]], extents) > most
 
 
 def test_units_are_larger_where_there_would_be_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
