@@ -24,7 +24,7 @@ extern "C" {
 #define EMEL_API __attribute__((visibility("default")))
 #endif
 
-#define EMEL_ABI_VERSION 0xa2ac84c0u
+#define EMEL_ABI_VERSION 0x4d6e20e1u
 /* Changes whenever any result could change (docs/concepts/numerics.md). Plans of either kind of activations have results
  * of their own under the same version. */
 #define EMEL_NUMERICS_VERSION 1u
