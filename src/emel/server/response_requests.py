@@ -21,7 +21,7 @@ class ResponsesRequest(Shape):
     input: str | list[dict[str, Any]]
     instructions: str | None = None
     max_output_tokens: int | None = Field(None, ge=1)
-    metadata: dict[str, Any] | None = None
+    metadata: dict[str, str] | None = None
     parallel_tool_calls: bool | None = None
     previous_response_id: str | None = None
     reasoning: dict[str, Any] | None = None
