@@ -24,7 +24,7 @@ extern "C" {
 #define EMEL_API __attribute__((visibility("default")))
 #endif
 
-#define EMEL_ABI_VERSION 0x4d6e20e1u
+#define EMEL_ABI_VERSION 0xb70a9739u
 /* Changes whenever any result could change (docs/concepts/numerics.md). Plans of either kind of activations have results
  * of their own under the same version. */
 #define EMEL_NUMERICS_VERSION 1u
@@ -103,6 +103,11 @@ typedef struct emel_pool emel_pool;
 EMEL_API emel_status emel_pool_create(uint32_t n_lanes, emel_pool** out);
 EMEL_API void emel_pool_destroy(emel_pool* pool);
 EMEL_API uint32_t emel_pool_n_lanes(const emel_pool* pool);
+/* Has the runs from now on use the first n_lanes lanes, 1 to all of them; the others sleep. */
+EMEL_API emel_status emel_pool_use(emel_pool* pool, uint32_t n_lanes);
+/* Nanoseconds that lanes have waited for one another in runs, where they waited so long that they offered their CPU to
+ * others: what a lane without a CPU costs those that have one. Of all lanes, since the pool was made. */
+EMEL_API uint64_t emel_pool_waited(const emel_pool* pool);
 
 /* ---- packed weights --------------------------------------------------------------------- */
 

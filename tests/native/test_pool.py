@@ -217,3 +217,34 @@ def test_sampling_and_helpers_give_the_same_bits_in_any_mode_and_restore_it() ->
     assert after == mode
     for name, one, other in zip(("draws", "frequencies", "values"), got, expected, strict=True):
         assert one == other, name
+
+
+def test_runs_use_as_many_lanes_as_they_are_told_to() -> None:
+    plan, x, out = gated_plan(4, 320)
+    values = np.random.default_rng(2).standard_normal((4, 320)).astype(np.float32)
+    with plan, LanePool(5) as pool:
+        plan.write(x, values)
+        plan.run(pool, 4)
+        expected = plan.read(out, (4, 320)).copy()
+        for n_lanes in (3, 1, 2, 5, 4, 1, 5):
+            pool.use(n_lanes)
+            assert pool.n_used == n_lanes
+            for pause in (0, 0, 0.003):  # awake, and asleep
+                time.sleep(pause)
+                plan.write(out, np.zeros((4, 320)))
+                plan.run(pool, 4)
+                assert np.array_equal(plan.read(out, (4, 320)), expected)
+        for refused in (0, 6):
+            with pytest.raises(ValueError, match="1 to all of them are allowed"):
+                pool.use(refused)
+        assert pool.n_used == 5
+        pool.use(2)  # and is closed while three are parked
+
+
+def test_waiting_for_a_lane_without_a_cpu_is_told() -> None:
+    plan, x, _ = gated_plan(1, 64)
+    with plan, LanePool(64) as pool:  # of which no machine here has CPUs enough
+        plan.write(x, np.ones(64))
+        for _ in range(50):
+            plan.run(pool)
+        assert LIBRARY.emel_pool_waited(pool.handle) > 0

@@ -297,6 +297,8 @@ PROTOTYPES: Mapping[str, Prototype] = {
     "emel_pool_create": (c_int32, (c_uint32, POINTER(c_void_p))),
     "emel_pool_destroy": (None, (c_void_p,)),
     "emel_pool_n_lanes": (c_uint32, (c_void_p,)),
+    "emel_pool_use": (c_int32, (c_void_p, c_uint32)),
+    "emel_pool_waited": (c_uint64, (c_void_p,)),
     "emel_pack_size": (c_int32, (c_uint32, c_uint64, c_uint64, POINTER(c_uint64))),
     "emel_pack": (c_int32, (c_void_p, POINTER(PackJob), c_uint64)),
     "emel_quantized_bytes": (c_uint64, (c_uint64, c_uint32)),

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-ABI_VERSION = 0x4D6E20E1  # of emel.h
+ABI_VERSION = 0xB70A9739  # of emel.h
 
 _NAMES = {"win32": "emel.dll", "darwin": "libemel.dylib"}
 

@@ -122,6 +122,7 @@ class Plan:
         """Runs the segments a bound batch is set to on the pool's lanes; returns the emel_status, 0 for success."""
         # The property is only called where it raises: this is done for every step.
         status: int = LIBRARY.emel_plan_run(self._handle or self.handle, pool.handle, batch.reference, self.counters)
+        pool.note_run()
         return status
 
     def rebase(self, index: int, address: int, n_bytes: int) -> None:

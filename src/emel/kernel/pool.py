@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from emel._native import LIBRARY, check
 from emel._native import abi as _abi  # noqa: F401 - declares the prototypes
+from emel.kernel.lane_share import LaneShare
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -33,7 +34,7 @@ class LanePool:
     belong to the process that made them: after a fork the child has none, and closing there gives nothing back.
     """
 
-    __slots__ = ("_handle", "_process", "n_lanes")
+    __slots__ = ("_handle", "_process", "_share", "n_lanes", "n_used")
 
     def __init__(self, n_lanes: int) -> None:
         if not 1 <= n_lanes <= MAX_LANES:
@@ -43,6 +44,8 @@ class LanePool:
         self._handle: ctypes.c_void_p | None = handle
         self._process = _process
         self.n_lanes = n_lanes
+        self.n_used = n_lanes
+        self._share = LaneShare(n_lanes)
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -52,6 +55,18 @@ class LanePool:
         if self._process != _process:
             raise ValueError("this lane pool was made before a fork and has no lanes in the child: make another")
         return self._handle
+
+    def use(self, n_lanes: int) -> None:
+        """Has the runs from now on use so many lanes, the others sleep. ValueError beyond 1 to all."""
+        if not 1 <= n_lanes <= self.n_lanes:
+            raise ValueError(f"a pool of {self.n_lanes} lanes cannot use {n_lanes}: 1 to all of them are allowed")
+        check(LIBRARY.emel_pool_use(self.handle, n_lanes))
+        self.n_used = n_lanes
+
+    def note_run(self) -> None:
+        """Uses fewer lanes for a while where other programs take their CPUs; to be called behind runs."""
+        if self.n_lanes > 1 and (n := self._share.next(LIBRARY.emel_pool_waited(self.handle))) != self.n_used:
+            self.use(n)
 
     def fork_join(self) -> None:
         """Runs nothing on all lanes: what forking and joining them costs by itself."""
