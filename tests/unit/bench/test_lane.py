@@ -37,7 +37,7 @@ def test_lane_is_not_disturbed_by_what_libraries_print(capfd: pytest.CaptureFixt
         ("fails-to-load", r"^fake: ValueError: no such model$"),
         ("dies-loading", r"^fake: its process ended with code 3 and without an answer$"),
         ("fails", r"^fake: RuntimeError: the seventh layer is not finite$"),
-        ("dies", r"^fake: its process was killed by SIGKILL$"),
+        ("dies", r"^fake: its process was killed by SIGKILL\nhint: memory may have run out$"),
         ("babbles", r"^fake: expected a line of JSON, got 'hello'$"),
     ],
 )

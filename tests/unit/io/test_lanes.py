@@ -255,7 +255,7 @@ def test_close_delivers_every_request_in_flight(file: LayeredFile) -> None:
 
 def test_lanes_closed_by_their_own_thread_end_before_anything_is_given_back(file: LayeredFile) -> None:
     """As the collector closes them when it runs there: nobody joins, and no lane writes once `close` returned."""
-    reads = GatedReads(file.path, 1)
+    reads = GatedReads(file.path, 0)
     bench = Bench(file)
     is_closed = threading.Event()
     content: list[list[bytes]] = []
@@ -271,6 +271,7 @@ def test_lanes_closed_by_their_own_thread_end_before_anything_is_given_back(file
     bench.lanes = ReadLanes(bench.opened, close, chunk_bytes=CHUNK, calls=LaneCalls(read=reads.read))
     for ticket, request in enumerate(bench.requests):
         bench.lanes.submit(ticket, request)
+    reads.gate.release()  # one, now that nothing is to be submitted any more
     assert is_closed.wait(10)
     bench.lanes._thread.join(10)
     assert not bench.lanes._thread.is_alive()
