@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from emel.graph.errors import GraphError
 from emel.graph.ops import Argmax, Form, Linear, Part, Weight
+from emel.kernel.sizes import ROW_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from emel.graph.ops import Graph, Operation, Value
-
-ROW_GROUP = 16  # rows that are packed together
 
 
 class Piece(NamedTuple):

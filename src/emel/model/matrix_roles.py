@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from emel.graph.mixtures import mixtures_of
 from emel.graph.ops import Embed
-from emel.graph.pieces import ROW_GROUP, linears_to_cut, output_linear
-from emel.kernel.sizes import aligned, packed_bytes
+from emel.graph.pieces import linears_to_cut, output_linear
+from emel.kernel.sizes import ROW_GROUP, aligned, packed_bytes
 from emel.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emel.graph.mixtures import cut_behind_routers, mixtures_of
-from emel.graph.pieces import ROW_GROUP, pieces_of
+from emel.graph.pieces import pieces_of
 from emel.io.lanes import N_LANES
-from emel.kernel.sizes import packed_bytes
+from emel.kernel.sizes import ROW_GROUP, packed_bytes
 from emel.kernel.sparse_experts import ExpertGroup
 from emel.kernel.sparse_rows import cached_bytes
 from emel.lazy_dataclasses import dataclass
