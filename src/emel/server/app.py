@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
     from emel.server.served import ServedModels
     from emel.server.settings import Settings
+
+_log = logging.getLogger("emel.server")
 
 
 def create_app(models: ServedModels, settings: Settings) -> Starlette:
@@ -161,4 +164,7 @@ def _whereabouts(path: str) -> str:
 async def _unload_idle(models: ServedModels, seconds: float | None) -> None:
     while seconds is not None:
         await asyncio.sleep(min(seconds, 1.0))
-        await models.unload_idle(seconds)
+        try:
+            await models.unload_idle(seconds)
+        except Exception:  # of one model; the next look comes, and others are to be unloaded, too
+            _log.exception("an idle model could not be unloaded")
