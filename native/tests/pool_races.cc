@@ -195,6 +195,25 @@ void race_lives(const char* name) {
   printf("%s %u\n", name, rounds.done());
 }
 
+// Runs of ever other numbers of lanes, while those that are not used park, sleep or come back; ends with some parked.
+void race_uses(const char* name) {
+  emel_pool* pool = create(kLanes);
+  Rounds rounds;
+  while (rounds.next()) {
+    const uint32_t n_used = 1 + rounds.done() * 5 % kLanes;
+    expect("lanes used", emel_pool_use(pool, n_used), EMEL_OK);
+    Exchange exchange;
+    for (uint32_t i = 0; i <= rounds.done() % 3; ++i) run_and_check(pool, n_used, &exchange, rounds.done());
+    for (uint32_t i = n_used; i < kLanes; ++i) expect("the result of a lane without work", exchange.output[i], 0);
+    if (rounds.done() % kRoundsToSleep == 0) usleep(kPauseMicroseconds);
+  }
+  emel_pool_use(pool, 2);
+  Exchange exchange;
+  run_and_check(pool, 2, &exchange, 1);
+  emel_pool_destroy(pool);
+  printf("%s %u\n", name, rounds.done());
+}
+
 uint32_t n_cpus() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
@@ -217,6 +236,7 @@ int main(int argc, char** argv) {
   race_barriers("barriers_of_8_lanes", kLanes);
   race_barriers("barriers_of_a_lane_per_cpu", n_cpus());
   race_callers("callers");
+  race_uses("uses");
   race_lives("lives");
   return 0;
 }

@@ -28,6 +28,7 @@ RACES = {
     "barriers_of_8_lanes",
     "barriers_of_a_lane_per_cpu",
     "callers",
+    "uses",
     "lives",
 }
 N_ROUNDS = 20_000
