@@ -27,7 +27,7 @@ LEAST_PAUSE, MOST_PAUSE = 0.25, 4.0
 
 
 class LaneShare:
-    """Decides behind each run how many lanes the next one uses."""
+    """Decides behind each run how many lanes the next one uses; threads that share a pool may ask at the same time."""
 
     def __init__(self, n_lanes: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self._n_lanes = n_lanes
@@ -49,10 +49,11 @@ class LaneShare:
         return self._n_used
 
     def _look(self, waited: int, now: float) -> None:
-        if self._began is None:
+        began = self._began  # once: threads that share a pool look at the same time
+        if began is None:
             self._began, self._waited = now, waited
             return
-        seconds = now - self._began
+        seconds = now - began
         if seconds < WINDOW:
             return
         share = (waited - self._waited) / 1e9 / (seconds * self._n_used)
