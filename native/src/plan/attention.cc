@@ -186,7 +186,7 @@ bool any_long_context(const emel_batch& batch) {
 }  // namespace
 
 void cut_tiles(Run* run) {
-  run->split_chunks = run->pool->n_used > 1 && run->batch->n_tokens <= kSplitTokens && any_long_context(*run->batch);
+  run->split_chunks = run->pool->n_lanes > 1 && run->batch->n_tokens <= kSplitTokens && any_long_context(*run->batch);
   run->n_tiles = cut(run->plan, *run->batch, run->split_chunks ? 1 : run->plan->tokens_per_tile);
 }
 
