@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 
 import emel
 from emel.server.app import create_app
+from emel.server.listening_server import new_config
 from emel.server.served import ServedModels
 from emel.server.settings import Settings
 from model.tiny_llama import Geometry, write_tiny_llama
@@ -43,7 +44,7 @@ def server(smollm2_path: Path) -> Iterator[Server]:
     models = ServedModels({"smollm2": lambda: emel.load(smollm2_path, n_threads=2)})
     app = create_app(models, Settings())
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        running = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+        running = uvicorn.Server(new_config(app, Settings()))
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
         thread.start()
         found = Server(f"http://127.0.0.1:{listener.getsockname()[1]}", models)

@@ -35,12 +35,36 @@ def until(holds: Callable[[], bool]) -> bool:
     return False
 
 
-def raw_request(server: Server, body: bytes) -> socket.socket:
+def raw_request(server: Server, body: bytes, version: str = "1.1", headers: str = "") -> socket.socket:
     host, _, port = server.url.removeprefix("http://").partition(":")
-    client = socket.create_connection((host, int(port)))
-    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    client.connect((host, int(port)))
+    head = f"POST {CHAT} HTTP/{version}\r\nhost: x\r\ncontent-length: {len(body)}\r\n{headers}\r\n"
     client.sendall(head.encode() + body)
     return client
+
+
+def events(stream: bytes) -> list[Any]:
+    """What the events of a stream say; the last is what ends it."""
+    assert stream.endswith(b"data: [DONE]\n\n")
+    return [json.loads(line[6:]) for line in stream.splitlines() if line.startswith(b"data: {")]
+
+
+def text_of(stream: bytes) -> str:
+    return "".join(each["choices"][0]["delta"].get("content") or "" for each in events(stream) if each["choices"])
+
+
+def unchunked(body: bytes) -> bytes:
+    """The chunks' data (RFC 9112, 7.1), which must end as they should."""
+    data = b""
+    while body:
+        size, _, body = body.partition(b"\r\n")
+        n_bytes = int(size, 16)
+        assert body[n_bytes : n_bytes + 2] == b"\r\n"
+        data, body = data + body[:n_bytes], body[n_bytes + 2 :]
+        assert bool(n_bytes) == bool(body)
+    return data
 
 
 def n_lanes(server: Server) -> int:
@@ -74,6 +98,34 @@ def test_a_client_that_does_not_read_holds_no_lane(server: Server) -> None:
         assert until(lambda: n_lanes(server) == 0)
     finally:
         client.close()
+
+
+def read_response(client: socket.socket) -> tuple[bytes, bytes]:
+    """Head and body of a response after which the connection is closed."""
+    with client, client.makefile("rb") as reader:
+        head, _, body = reader.read().partition(b"\r\n\r\n")
+    return head, body
+
+
+def test_old_clients_get_the_same_stream_without_chunks(server: Server) -> None:
+    body = json.dumps({**LONG, "stream": True, "max_tokens": 40, "temperature": 0}).encode()
+    head, chunks = read_response(raw_request(server, body, headers="connection: close\r\n"))
+    assert b"transfer-encoding: chunked" in head.lower()
+    old_head, stream = read_response(raw_request(server, body, "1.0"))
+    assert b"transfer-encoding" not in old_head.lower()
+    assert text_of(stream) == text_of(unchunked(chunks))
+
+
+@pytest.mark.slow
+def test_a_client_that_reads_late_gets_all(server: Server) -> None:
+    asked = {**LONG, "stream": True, "max_tokens": 900, "n": 4, "temperature": 1, "logprobs": True, "top_logprobs": 20}
+    client = raw_request(server, json.dumps(asked).encode(), headers="connection: close\r\n")
+    assert until(lambda: n_lanes(server) == 4)
+    assert until(lambda: n_lanes(server) == 0)
+    _, chunks = read_response(client)
+    assert len(chunks) > 6_000_000  # all buffers on the way hold less
+    told = [each["choices"][0]["logprobs"] for each in events(unchunked(chunks))]
+    assert sum(len(each["content"]) for each in told if each) == 4 * 900
 
 
 PROMPTS = {

@@ -7,8 +7,6 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from emel.server.connection import WIRE
-
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -33,7 +31,6 @@ class AccessLog:
         seen: dict[str, Any] = {"status": 499}
         told: dict[str, Any] = {}
         scope["emel.log"] = told
-        scope[WIRE] = send
 
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start":

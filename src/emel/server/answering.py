@@ -6,6 +6,7 @@ the client goes away or an answer breaks off, is the same for all.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.responses import JSONResponse
@@ -14,16 +15,20 @@ from emel.server.connection import EventStream
 from emel.server.errors import of_exception
 from emel.server.generating import begin, whole
 from emel.server.prompt_progress import progress_of
+from emel.server.wire import write
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Sequence
+    from collections.abc import Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from emel.server.choices import Answer, Choices, Job, Step
+    from emel.engine.results import Chunk
+    from emel.server.choices import Answer, Choices, Job
     from emel.server.errors import ApiError
     from emel.server.served_model import ServedModel
+    from emel.server.wire import Wire
+    from emel.text.answers import Piece
 
 
 class Telling(Protocol):
@@ -32,8 +37,11 @@ class Telling(Protocol):
     def opening(self) -> bytes:
         """What comes before anything has come of the answers."""
 
-    def events(self, step: Step) -> Iterable[bytes]:
-        """What a step brought."""
+    def progress(self, progress: dict[str, int]) -> bytes:
+        """How far the prompt was read; nothing where there is no word for it."""
+
+    def events(self, answer: Answer, pieces: Sequence[Piece], chunk: Chunk) -> bytes:
+        """What a chunk brought to an answer; nothing if there is nothing to tell of it."""
 
     def ending(self) -> bytes:
         """What ends a stream that did not break off."""
@@ -70,20 +78,24 @@ async def respond(
     choices = begin(request, served, jobs)
     if is_streamed:
         ping_seconds = ping_seconds or request.app.state.settings.ping_seconds
-        events = _events(wording.telling(choices.answers), choices, has_progress=has_progress)
-        return EventStream(events, ping_seconds, choices.close)
+        telling = wording.telling(choices.answers)
+        return EventStream(partial(_tell, telling, choices, has_progress), ping_seconds, choices.close)
     return JSONResponse(wording.whole(await whole(request, choices)))
 
 
-async def _events(telling: Telling, choices: Choices, *, has_progress: bool) -> AsyncGenerator[bytes, None]:
-    """All that came at once is told at once: one wake-up of the loop and one system call, not one for each event."""
+async def _tell(telling: Telling, choices: Choices, has_progress: bool, wire: Wire) -> None:
+    """Waits for the answers and, where it reads too little, for the client; what is between is done by `tell`."""
+
+    def tell(answer: Answer, pieces: list[Piece], chunk: Chunk) -> bool:
+        return wire.write(telling.events(answer, pieces, chunk))
+
     try:
-        yield telling.opening()
+        await write(wire, telling.opening())
         if has_progress:
-            async for step in progress_of(choices):
-                yield b"".join(telling.events(step))
-        while steps := await choices.next_steps():
-            yield b"".join([event for step in steps for event in telling.events(step)])
-        yield telling.ending()
+            async for progress in progress_of(choices):
+                await write(wire, telling.progress(progress))
+        while await choices.each(tell):
+            await wire.drained()
+        await write(wire, telling.ending())
     except Exception as error:
-        yield telling.failed(of_exception(error))
+        await write(wire, telling.failed(of_exception(error)))

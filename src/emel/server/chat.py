@@ -25,18 +25,22 @@ from emel.text.chat_messages import ChatTemplateError
 from emel.text.chat_tokens import encode_prompt, render_chat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from emel.server.choices import Answer, Step
+    from emel.engine.results import Chunk
+    from emel.server.choices import Answer
     from emel.server.connection import EventStream
     from emel.server.errors import ApiError
     from emel.server.served_model import ServedModel
     from emel.text.answers import AnswerParser, Piece
     from emel.text.chat_tokens import ChatPrompt
     from emel.text.constraint import Constraint
+    from emel.text.sampler import TokenLogprobs
+
+_TEXTS = (TextPiece, ReasoningPiece)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,23 +189,27 @@ class _Telling:
         first = {"role": "assistant", "content": ""}
         return b"".join(self._event(choices=[_delta(each.index, first)]) for each in self._answers)
 
-    def events(self, step: Step) -> Iterator[bytes]:
-        index = step.answer.index
-        if step.progress is not None:
-            yield self._event(choices=[_delta(index, {})], prompt_progress=step.progress)
-            return
-        logprobs = self._logprobs(step)
-        for piece in step.pieces:
-            if logprobs is None and isinstance(piece, TextPiece | ReasoningPiece):
-                yield self._texts_of(index, type(piece)).event(piece.text)
+    def progress(self, progress: dict[str, int]) -> bytes:
+        return self._event(choices=[_delta(0, {})], prompt_progress=progress)
+
+    def events(self, answer: Answer, pieces: Sequence[Piece], chunk: Chunk) -> bytes:
+        index = answer.index
+        logprobs = self._logprobs(chunk.logprobs) if chunk.logprobs else None
+        events = b""
+        for piece in pieces:
+            if logprobs is None and isinstance(piece, _TEXTS):
+                kind = type(piece)
+                texts = self._texts.get((index, kind)) or self._new_texts(index, kind)
+                events += texts.event(piece.text)
             else:
-                yield self._event(choices=[_delta(index, _delta_of(piece), logprobs)])
+                events += self._event(choices=[_delta(index, _delta_of(piece), logprobs)])
                 logprobs = None  # they go with the first
         if logprobs is not None:
-            yield self._event(choices=[_delta(index, {"content": ""}, logprobs)])
-        if step.chunk.completion is not None:
-            end = _delta(index, {}, None, step.answer.finish_reason)
-            yield self._event(choices=[end], **self._wording.extras(step.answer))
+            events += self._event(choices=[_delta(index, {"content": ""}, logprobs)])
+        if chunk.completion is not None:
+            end = _delta(index, {}, None, answer.finish_reason)
+            events += self._event(choices=[end], **self._wording.extras(answer))
+        return events
 
     def ending(self) -> bytes:
         if not self._wording.shape.wants_usage:
@@ -211,19 +219,18 @@ class _Telling:
     def failed(self, error: ApiError) -> bytes:
         return sse.event(error.body)
 
-    def _logprobs(self, step: Step) -> dict[str, Any] | None:
-        if not (self._wording.shape.logprobs and step.chunk.logprobs):
+    def _logprobs(self, logprobs: Sequence[TokenLogprobs]) -> dict[str, Any] | None:
+        if not self._wording.shape.logprobs:
             return None
-        told = chat_logprobs(self._wording.served.model.tokenizer, step.chunk.logprobs)
+        told = chat_logprobs(self._wording.served.model.tokenizer, logprobs)
         return told if told["content"] else None
 
-    def _texts_of(self, index: int, kind: type[TextPiece | ReasoningPiece]) -> sse.TextEvents:
+    def _new_texts(self, index: int, kind: type[TextPiece | ReasoningPiece]) -> sse.TextEvents:
         def event_of(text: str) -> bytes:
             return self._event(choices=[_delta(index, _delta_of(kind(text)))])
 
-        if (found := self._texts.get((index, kind))) is None:
-            found = self._texts[index, kind] = sse.TextEvents(event_of)
-        return found
+        made = self._texts[index, kind] = sse.TextEvents(event_of)
+        return made
 
 
 def _delta_of(piece: Piece) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emel.engine.results import Chunk
 from emel.lazy_dataclasses import dataclass
@@ -13,7 +14,7 @@ from emel.server.hearing import Hearing
 from emel.text.answers import CallArguments, CallBegun, ReasoningPiece, TextPiece, ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from starlette.types import Scope
 
@@ -63,15 +64,8 @@ class Answer:
                 self.begun[-1][1].append(piece.text)
 
 
-@dataclass(slots=True)  # not frozen: there is one for each token, and frozen ones take three times as long to make
-class Step:
-    """What a chunk brought to a choice; with the last one the answer is whole."""
-
-    answer: Answer
-    pieces: list[Piece]
-    chunk: Chunk
-    progress: dict[str, int] | None = None
-    """How far the prompt is, instead of everything else."""
+Tell: TypeAlias = "Callable[[Answer, list[Piece], Chunk], bool]"
+"""Hears what a chunk brought to a choice; with the last one the answer is whole. Whether there is room for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +105,7 @@ class Choices:
         self.answers = [Answer(index) for index in range(len(self._parsers))]
         self._hearing = Hearing(len(self.answers), timeout)
         self._running = set(range(len(self.answers)))
-        self._error: Exception | None = None
+        self._tell: Tell = _nobody
         try:
             n_before = 0
             for job in jobs:
@@ -138,54 +132,63 @@ class Choices:
 
     async def has_begun(self, seconds: float) -> bool:
         """Whether something came, or comes within so many seconds; TimeoutError when the answers take too long."""
-        return await self._wait(seconds)
-
-    async def next_steps(self) -> list[Step]:
-        """What came of all choices since the last time, at least one step; none when all are whole.
-
-        Raises what one of them failed with, once what came before it was told.
-        """
-        steps: list[Step] = []
-        while self._running and not steps:
-            if self._error is not None:
-                raise self._error
-            await self._wait()
-            for index, what in self._hearing.take():
-                if isinstance(what, Chunk):
-                    steps.append(self._step(index, what))
-                elif isinstance(what, Exception):
-                    self._fail(index, what)
-                    break
-                else:
-                    self._running.discard(index)
-        return steps
-
-    async def _wait(self, seconds: float | None = None) -> bool:
-        try:
+        with self._observing_timeout():
             return await self._hearing.wait(seconds)
+
+    async def each(self, tell: Tell) -> bool:
+        """Calls `tell` with what comes of all choices, as it comes, until it has no room or all are whole.
+
+        Whether some are not whole. Raises what one of them failed with, once what came before it was told.
+        """
+        self._tell = tell
+        with self._observing_timeout():
+            await self._hearing.each(self._hear)
+        return bool(self._running)
+
+    async def all(self) -> list[Answer]:
+        """The whole answers."""
+        while await self.each(_nobody):
+            pass
+        return self.answers
+
+    @contextmanager
+    def _observing_timeout(self) -> Iterator[None]:
+        try:
+            yield
         except TimeoutError as error:
             self._observers[min(self._running)].fail(error)
             raise
 
-    def _fail(self, index: int, failure: Exception) -> None:
-        self._error = of_failure(failure)
-        self._error.__cause__ = failure
-        self._observers[index].fail(self._error)
+    def _hear(self) -> bool:
+        """Whether there is more to hear, and room for it."""
+        heard = self._hearing.heard
+        while heard:
+            index, what = heard.popleft()
+            if isinstance(what, Chunk):
+                answer, parser = self.answers[index], self._parsers[index]
+                self._observers[index].see(what)
+                pieces = parser.feed(what.text)
+                if what.completion is not None:
+                    pieces += parser.flush()
+                    answer.completion = what.completion
+                answer.add(pieces)
+                if what.logprobs:
+                    answer.logprobs += what.logprobs
+                if not self._tell(answer, pieces, what):
+                    return False
+            elif isinstance(what, Exception):
+                raise self._failure(index, what)
+            else:
+                self._running.discard(index)
+        return bool(self._running)
 
-    def _step(self, index: int, chunk: Chunk) -> Step:
-        answer, parser = self.answers[index], self._parsers[index]
-        self._observers[index].see(chunk)
-        pieces = parser.feed(chunk.text)
-        if chunk.completion is not None:
-            pieces += parser.flush()
-            answer.completion = chunk.completion
-        answer.add(pieces)
-        if chunk.logprobs:
-            answer.logprobs += chunk.logprobs
-        return Step(answer, pieces, chunk)
+    def _failure(self, index: int, cause: Exception) -> Exception:
+        failure = of_failure(cause)
+        failure.__cause__ = cause
+        self._observers[index].fail(failure)
+        return failure
 
-    async def all(self) -> list[Answer]:
-        """The whole answers."""
-        while await self.next_steps():
-            pass
-        return self.answers
+
+def _nobody(_answer: Answer, _pieces: Sequence[Piece], _chunk: Chunk) -> bool:
+    """Hears nothing."""
+    return True

@@ -28,16 +28,19 @@ from emel.server.shapes import CompletionRequest
 from emel.text.answers import PlainParser, TextPiece
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from emel.server.choices import Answer, Step
+    from emel.engine.results import Chunk
+    from emel.server.choices import Answer
     from emel.server.connection import EventStream
     from emel.server.errors import ApiError
     from emel.server.served_model import ServedModel
+    from emel.text.answers import Piece
     from emel.text.constraint import Constraint
+    from emel.text.sampler import TokenLogprobs
 
 
 async def create_completion(request: Request) -> Response | EventStream:
@@ -132,25 +135,23 @@ class _Telling:
     def opening(self) -> bytes:
         return b"".join(self._text(index, echo) for index, echo in enumerate(self._wording.echoes) if echo)
 
-    def events(self, step: Step) -> Iterator[bytes]:
-        index = step.answer.index
-        if step.progress is not None:
-            yield self._event(choices=[_part(index, "", None, None)], prompt_progress=step.progress)
-            return
-        text = "".join([piece.text for piece in step.pieces if isinstance(piece, TextPiece)])
-        logprobs = None
-        if self._wording.shape.logprobs is not None and step.chunk.logprobs:
-            tokenizer = self._wording.served.model.tokenizer
-            logprobs = completion_logprobs(tokenizer, step.chunk.logprobs, self._offsets[index])
-            self._offsets[index] += sum(map(len, logprobs["tokens"]))
-        if logprobs and logprobs["tokens"]:
-            yield self._event(choices=[_part(index, text, logprobs, None)])
-        elif text:
-            yield self._texts[index](text)
-        if (completion := step.chunk.completion) is not None:
-            end = _part(index, "", None, step.answer.finish_reason)
+    def progress(self, progress: dict[str, int]) -> bytes:
+        return self._event(choices=[_part(0, "", None, None)], prompt_progress=progress)
+
+    def events(self, answer: Answer, pieces: Sequence[Piece], chunk: Chunk) -> bytes:
+        index, text = answer.index, ""
+        for piece in pieces:
+            if isinstance(piece, TextPiece):
+                text += piece.text
+        logprobs = self._logprobs(index, chunk.logprobs) if chunk.logprobs else None
+        if logprobs is not None:
+            events = self._event(choices=[_part(index, text, logprobs, None)])
+        else:
+            events = self._texts[index](text) if text else b""
+        if (completion := chunk.completion) is not None:
             told = {"timings": timings(completion), "generation_settings": settings_used(completion)}
-            yield self._event(choices=[end], **told)
+            events += self._event(choices=[_part(index, "", None, answer.finish_reason)], **told)
+        return events
 
     def ending(self) -> bytes:
         if not self._wording.shape.wants_usage:
@@ -159,6 +160,13 @@ class _Telling:
 
     def failed(self, error: ApiError) -> bytes:
         return sse.event(error.body)
+
+    def _logprobs(self, index: int, logprobs: Sequence[TokenLogprobs]) -> dict[str, Any] | None:
+        if self._wording.shape.logprobs is None:
+            return None
+        told = completion_logprobs(self._wording.served.model.tokenizer, logprobs, self._offsets[index])
+        self._offsets[index] += sum(map(len, told["tokens"]))
+        return told if told["tokens"] else None
 
     def _text(self, index: int, text: str) -> bytes:
         return self._event(choices=[_part(index, text, None, None)])

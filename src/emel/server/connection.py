@@ -11,19 +11,17 @@ import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from emel.server import sse
+from emel.server.wire import WIRE, AsgiWire, write
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
 
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
+    from emel.server.wire import Wire
+
 T = TypeVar("T")
-
-
-WIRE = "emel.wire"
-"""Of a scope: how events are sent past the middleware, which looks at how a response begins and ends, and at nothing of
-what is between; there it would be called for every token."""
 
 
 class ClientGone(Exception):
@@ -34,24 +32,30 @@ class EventStream:
     """An ASGI response that sends events (bytes) as they come, and a comment after `ping_seconds` of silence."""
 
     def __init__(
-        self, events: AsyncGenerator[bytes, None], ping_seconds: float, close: Callable[[], None] = lambda: None
+        self,
+        tell: Callable[[Wire], Coroutine[Any, Any, None]],
+        ping_seconds: float,
+        close: Callable[[], None] = lambda: None,
     ) -> None:
-        """close: called at the end in every case, even when not one event was asked for."""
-        self._events = events
+        """tell: writes the events. close: called at the end in every case, even when `tell` was not."""
+        self._tell = tell
         self._ping_seconds = ping_seconds
         self._close = close
-        self._n_sent = 0
-        self._is_sending = False
+        self._is_over = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends until the events end or the client goes away; either way the events' generator is closed."""
+        """Sends until the events end or the client goes away; then telling is cancelled.
+
+        What happens between beginning and end goes past the middleware where there is a way: it looks at how a
+        response begins and ends, and would be called for every token.
+        """
         headers = {"content-type": sse.CONTENT_TYPE, **sse.HEADERS}
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]
         tasks: list[asyncio.Future[None]] = []
         try:
             await send({"type": "http.response.start", "status": 200, "headers": raw})
-            wire = scope.get(WIRE, send)
-            works = (self._send_events(wire, send), disconnected(receive), self._ping(wire))
+            wire = scope.get(WIRE) or AsgiWire(send)
+            works = (self._tell_all(wire, send), disconnected(receive), self._ping(wire))
             tasks = [asyncio.ensure_future(each) for each in works]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if tasks[0].done():
@@ -60,25 +64,18 @@ class EventStream:
         finally:
             self._close()
             await _end(tasks)
-            await self._events.aclose()
 
-    async def _send_events(self, wire: Send, send: Send) -> None:
-        async for body in self._events:
-            if not body:  # nothing to tell yet
-                continue
-            self._n_sent += 1
-            self._is_sending = True
-            await wire({"type": "http.response.body", "body": body, "more_body": True})
-            self._is_sending = False
-        self._is_sending = True  # no comment after the end
+    async def _tell_all(self, wire: Wire, send: Send) -> None:
+        await self._tell(wire)
+        self._is_over = True  # no comment after the end
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _ping(self, wire: Send) -> None:
+    async def _ping(self, wire: Wire) -> None:
         n_before = -1
         while True:
-            if self._n_sent == n_before and not self._is_sending:
-                await wire({"type": "http.response.body", "body": sse.PING, "more_body": True})
-            n_before = self._n_sent
+            if wire.n_written == n_before and not wire.is_full and not self._is_over:
+                await write(wire, sse.PING)
+            n_before = wire.n_written
             await asyncio.sleep(self._ping_seconds)
 
 

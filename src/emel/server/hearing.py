@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 from emel.engine.results import Chunk, Completion
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from emel.engine.request import Request
 
 Heard: TypeAlias = Chunk | Completion | Exception
@@ -96,8 +99,8 @@ class Listener:
 class Hearing:
     """What the answers of one HTTP request bring, kept for one coroutine.
 
-    The compute thread only appends and, when the coroutine sleeps, wakes it: one wake-up serves all that there is, of
-    all that listen. Nothing waits for a slow reader.
+    The compute thread only appends and rings: one wake-up of the loop serves all that there is, of all that listen.
+    Nothing waits for a slow reader.
     """
 
     def __init__(self, n_answers: int, timeout: float | None = None) -> None:
@@ -105,48 +108,57 @@ class Hearing:
         loop = asyncio.get_running_loop()
         self.listeners = [Listener(self, index) for index in range(n_answers)]
         self._bell = _bell()
-        self._deadline = None if timeout is None else loop.time() + timeout
-        self._heard: deque[tuple[int, Heard]] = deque()
+        self._deadline = inf if timeout is None else loop.time() + timeout
+        self.heard: deque[tuple[int, Heard]] = deque()
+        """What was heard, with the index of its answer; the coroutine takes it from the left."""
         self._sleep: asyncio.Future[None] | None = None
+        self._hear: Callable[[], bool] | None = None
         self._is_ringing = False
 
     def keep(self, index: int, what: Heard) -> None:
         """Keeps what an answer brought, on the compute thread; RuntimeError when the loop was closed."""
-        self._heard.append((index, what))
+        self.heard.append((index, what))
         if not self._is_ringing:
             self._is_ringing = True
             self._bell.ring(self)
 
     def wake(self) -> None:
-        """Wakes the coroutine that waits, on the event loop."""
-        self._is_ringing = False  # first: what comes now and is not seen by take() rings again
-        if self._sleep is not None and not self._sleep.done():
-            self._sleep.set_result(None)
+        """Has what was heard taken by whoever hears, or wakes the coroutine that waits; on the event loop."""
+        self._is_ringing = False  # first: what comes now and is not taken below rings again
+        sleep = self._sleep
+        if sleep is None or sleep.done():
+            return
+        try:
+            if self._hear is None or not self._hear():
+                sleep.set_result(None)
+        except Exception as error:
+            sleep.set_exception(error)
 
-    def take(self) -> list[tuple[int, Heard]]:
-        """What was heard since the last time, with the index of its answer."""
-        heard = self._heard
-        return [heard.popleft() for _ in range(len(heard))]
-
-    async def wait(self, seconds: float | None = None) -> bool:
+    async def wait(self, seconds: float) -> bool:
         """Whether something is there to take, now or within so many seconds; TimeoutError at the deadline."""
         loop = asyncio.get_running_loop()
-        if not self._heard and (seconds is not None or self._deadline is not None):
-            limits = [each for each in (self._deadline, seconds and loop.time() + seconds) if each is not None]
+        if not self.heard:
             try:
-                async with asyncio.timeout_at(min(limits)):
-                    await self._news(loop)
+                async with asyncio.timeout_at(min(self._deadline, loop.time() + seconds)):
+                    await self._sleep_until_news(None)
             except TimeoutError:
-                if self._deadline is not None and loop.time() >= self._deadline:
+                if loop.time() >= self._deadline:
                     raise
-        elif not self._heard:
-            await self._news(loop)
-        return bool(self._heard)
+        return bool(self.heard)
 
-    async def _news(self, loop: asyncio.AbstractEventLoop) -> None:
-        while not self._heard:
-            self._sleep = loop.create_future()
-            try:
-                await self._sleep
-            finally:
-                self._sleep = None
+    async def each(self, hear: Callable[[], bool]) -> None:
+        """Calls `hear` now and whenever something is there to take, until it returns False; TimeoutError.
+
+        It is called from the event loop itself, without waking the coroutine: that would be for every token.
+        """
+        if hear():
+            limit = None if self._deadline == inf else self._deadline
+            async with asyncio.timeout_at(limit):
+                await self._sleep_until_news(hear)
+
+    async def _sleep_until_news(self, hear: Callable[[], bool] | None) -> None:
+        self._sleep, self._hear = asyncio.get_running_loop().create_future(), hear
+        try:
+            await self._sleep
+        finally:
+            self._sleep = self._hear = None

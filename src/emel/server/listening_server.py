@@ -16,6 +16,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from emel.errors import EmelError
+from emel.server.chunked_wire import ChunkedWire
+from emel.server.wire import WIRE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,16 +31,26 @@ HEADER_SECONDS = 20.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class _TimedProtocol(H11Protocol):
-    """Closes connections that send no whole request head: thousands of them would hold all file descriptors."""
+class _Protocol(H11Protocol):
+    """HTTP/1.1, with a limit on slow headers and a short way for streams."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._app, self.app = self.app, self._serve
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         asyncio.get_running_loop().call_later(HEADER_SECONDS, self._close_if_silent)
 
     def _close_if_silent(self) -> None:
+        """Connections that send no whole request head, if there were thousands, would hold all file descriptors."""
         if self.cycle is None and not self.transport.is_closing():
             self.transport.close()
+
+    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["http_version"] == ChunkedWire.HTTP_VERSION:
+            scope[WIRE] = ChunkedWire(self.cycle)
+        await self._app(scope, receive, send)
 
 
 class _Server(uvicorn.Server):
@@ -73,25 +85,10 @@ def serve(app: Starlette, settings: Settings, say_url: Callable[[str], None]) ->
 
     say_url: told where the server can be reached, once it listens.
     """
-    is_socket = settings.host.endswith(".sock")
-    config = uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        uds=settings.host if is_socket else None,
-        http=_TimedProtocol,
-        loop="uvloop",
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=round(settings.drain_seconds),
-        ssl_keyfile=settings.tls_key,
-        ssl_certfile=settings.tls_certificate,
-    )
+    config = new_config(app, settings)
     _load(config, settings)
     server = _Server(config, app)
-    if is_socket:
+    if config.uds is not None:
         say_url(settings.host)
         server.run()
     else:
@@ -101,6 +98,25 @@ def serve(app: Starlette, settings: Settings, say_url: Callable[[str], None]) ->
             say_url(f"{scheme}://{host}:{bound.getsockname()[1]}")
             server.run(sockets=[bound])
     return 0 if server.started else 1
+
+
+def new_config(app: Starlette, settings: Settings) -> uvicorn.Config:
+    """How uvicorn serves it."""
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        uds=settings.host if settings.host.endswith(".sock") else None,
+        http=_Protocol,
+        loop="uvloop",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=round(settings.drain_seconds),
+        ssl_keyfile=settings.tls_key,
+        ssl_certfile=settings.tls_certificate,
+    )
 
 
 def _load(config: uvicorn.Config, settings: Settings) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
@@ -17,14 +18,15 @@ from starlette.responses import JSONResponse
 from emel.server import sse
 from emel.server.connection import EventStream
 from emel.server.errors import ApiError
+from emel.server.wire import write
 from emel.sm.trace import Transition, trace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
     from starlette.datastructures import State
     from starlette.requests import Request
     from starlette.responses import Response
+
+    from emel.server.wire import Wire
 
 PERIOD = 0.2
 """Seconds between two events."""
@@ -41,7 +43,7 @@ async def get_machines(_request: Request) -> Response:
 async def watch_waves(request: Request) -> EventStream:
     """Waves as they change."""
     settings = request.app.state.settings
-    return EventStream(_waves(request.app.state), settings.ping_seconds)
+    return EventStream(partial(_tell_waves, request.app.state), settings.ping_seconds)
 
 
 async def watch_transitions(request: Request) -> EventStream:
@@ -49,20 +51,20 @@ async def watch_transitions(request: Request) -> EventStream:
     settings = request.app.state.settings
     if settings.is_public and not settings.api_keys:
         raise ApiError(403, "transitions are told only on this machine, or to those who have an API key")
-    return EventStream(_transitions(request.app.state), settings.ping_seconds)
+    return EventStream(partial(_tell_transitions, request.app.state), settings.ping_seconds)
 
 
-async def _waves(state: State) -> AsyncGenerator[bytes, None]:
+async def _tell_waves(state: State, wire: Wire) -> None:
     last = None
     while not state.is_ending:
         views = {each.name: asdict(each.model.wave.snapshot()) for each in state.models if each.is_loaded}
         if views != last:
-            yield sse.event(views)
+            await write(wire, sse.event(views))
             last = views
         await asyncio.sleep(PERIOD)
 
 
-async def _transitions(state: State) -> AsyncGenerator[bytes, None]:
+async def _tell_transitions(state: State, wire: Wire) -> None:
     heard: deque[Transition] = deque(maxlen=_MOST_TRANSITIONS)
     n_heard = 0
 
@@ -79,7 +81,8 @@ async def _transitions(state: State) -> AsyncGenerator[bytes, None]:
             n_now = n_heard
             if told:
                 n_missed = max(0, n_now - n_told - len(told))
-                yield sse.event({"transitions": [asdict(each) for each in told], "n_missed": n_missed})
+                event = sse.event({"transitions": [asdict(each) for each in told], "n_missed": n_missed})
+                await write(wire, event)
             n_told = n_now
 
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from emel.server.choices import Answer, Step
+    from emel.engine.results import Chunk
+    from emel.server.choices import Answer
     from emel.server.connection import EventStream
     from emel.server.errors import ApiError
     from emel.server.served_model import ServedModel
@@ -124,13 +125,18 @@ class _Telling:
         usage = {"input_tokens": self._wording.n_prompt, "output_tokens": 0}
         return _event("message_start", message={**_message(self._wording.served, []), "usage": usage})
 
-    def events(self, step: Step) -> Iterator[bytes]:
-        yield from self._blocks.events_of(step.pieces)
-        if step.chunk.completion is not None:
-            yield from self._blocks.close()
-            used = _usage(step.answer, self._wording.n_prompt)
-            yield _event("message_delta", delta=_ending(step.answer), usage=used)
-            yield _event("message_stop")
+    def progress(self, progress: dict[str, int]) -> bytes:
+        del progress  # this protocol has no word for it
+        return b""
+
+    def events(self, answer: Answer, pieces: Sequence[Piece], chunk: Chunk) -> bytes:
+        events = [*self._blocks.events_of(pieces)]
+        if chunk.completion is not None:
+            events += self._blocks.close()
+            used = _usage(answer, self._wording.n_prompt)
+            events.append(_event("message_delta", delta=_ending(answer), usage=used))
+            events.append(_event("message_stop"))
+        return b"".join(events)
 
     def ending(self) -> bytes:
         return b""

@@ -21,16 +21,17 @@ from emel.server.native_requests import NativeRequest
 from emel.text.answers import PlainParser, TextPiece
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from emel.engine.results import Completion
-    from emel.server.choices import Answer, Step
+    from emel.engine.results import Chunk, Completion
+    from emel.server.choices import Answer
     from emel.server.connection import EventStream
     from emel.server.errors import ApiError
     from emel.server.served_model import ServedModel
+    from emel.text.answers import Piece
     from emel.text.constraint import Constraint
 
 _NO_SLOT = -1  # lanes are given anew to each request
@@ -126,19 +127,17 @@ class _Telling:
     def opening(self) -> bytes:
         return b""
 
-    def events(self, step: Step) -> Iterator[bytes]:
-        part_of = self._wording.part
-        if step.progress is not None:
-            yield sse.event({**part_of("", [], [], 0), "prompt_progress": step.progress})
-            return
-        content = "".join([piece.text for piece in step.pieces if isinstance(piece, TextPiece)])
-        chunk = step.chunk
+    def progress(self, progress: dict[str, int]) -> bytes:
+        return sse.event({**self._wording.part("", [], [], 0), "prompt_progress": progress})
+
+    def events(self, answer: Answer, pieces: Sequence[Piece], chunk: Chunk) -> bytes:
+        del answer  # the one there is
+        content = "".join([piece.text for piece in pieces if isinstance(piece, TextPiece)])
         self._n_tokens += len(chunk.token_ids)
-        part = part_of(content, list(chunk.token_ids), chunk.logprobs or [], self._n_tokens)
+        part = self._wording.part(content, list(chunk.token_ids), chunk.logprobs or [], self._n_tokens)
         if chunk.completion is not None:
-            yield sse.event({**part, **self._wording.ending(chunk.completion)})
-        elif content or "completion_probabilities" in part:
-            yield sse.event(part)
+            return sse.event({**part, **self._wording.ending(chunk.completion)})
+        return sse.event(part) if content or "completion_probabilities" in part else b""
 
     def ending(self) -> bytes:
         return b""

@@ -5,9 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from emel.engine.results import Chunk
-from emel.server.choices import Step
-
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
@@ -15,11 +12,10 @@ if TYPE_CHECKING:
 
 PERIOD = 0.1
 """Seconds between two looks."""
-_NOTHING = Chunk("", ())
 
 
-async def progress_of(choices: Choices) -> AsyncGenerator[Step, None]:
-    """Steps with `progress` and nothing else, until something else comes."""
+async def progress_of(choices: Choices) -> AsyncGenerator[dict[str, int], None]:
+    """Tokens of the prompt, until something else comes."""
     began, told, has_begun = time.perf_counter(), None, False
     while not has_begun:
         has_begun = await choices.has_begun(PERIOD)
@@ -28,5 +24,4 @@ async def progress_of(choices: Choices) -> AsyncGenerator[Step, None]:
             told = seen
             n_prompt, n_cached, n_computed = seen
             milliseconds = round(1e3 * (time.perf_counter() - began))
-            progress = {"total": n_prompt, "cache": n_cached, "processed": n_computed, "time_ms": milliseconds}
-            yield Step(choices.answers[0], [], _NOTHING, progress)
+            yield {"total": n_prompt, "cache": n_cached, "processed": n_computed, "time_ms": milliseconds}

@@ -20,15 +20,17 @@ from emel.server.response_items import call_item, message_item, reasoning_item, 
 from emel.server.response_requests import ResponsesRequest, as_chat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from emel.server.choices import Answer, Step
+    from emel.engine.results import Chunk
+    from emel.server.choices import Answer
     from emel.server.connection import EventStream
     from emel.server.errors import ApiError
     from emel.server.served_model import ServedModel
+    from emel.text.answers import Piece
 
 
 async def create_response(request: Request) -> Response | EventStream:
@@ -131,12 +133,17 @@ class _Telling:
         kinds = ("response.created", "response.in_progress")
         return b"".join(self._told.event(kind, response=self._head) for kind in kinds)
 
-    def events(self, step: Step) -> Iterator[bytes]:
-        yield from self._told.of_pieces(step.pieces)
-        if step.chunk.completion is not None:
-            yield from self._told.close()
-            whole = {**self._head, **_ending(step.answer, self._n_prompt), "output": self._told.output}
-            yield self._told.event(f"response.{whole['status']}", response=whole)
+    def progress(self, progress: dict[str, int]) -> bytes:
+        del progress  # this protocol has no word for it
+        return b""
+
+    def events(self, answer: Answer, pieces: Sequence[Piece], chunk: Chunk) -> bytes:
+        events = [*self._told.of_pieces(pieces)]
+        if chunk.completion is not None:
+            events += self._told.close()
+            whole = {**self._head, **_ending(answer, self._n_prompt), "output": self._told.output}
+            events.append(self._told.event(f"response.{whole['status']}", response=whole))
+        return b"".join(events)
 
     def ending(self) -> bytes:
         return b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class TextEvents:
 
     def event(self, text: str) -> bytes:
         """The event of a text."""
-        return self._before + _encode(text).encode("utf-8", "replace") + self._after
+        return self._before + encode_basestring(text).encode("utf-8", "replace") + self._after
 
 
 def event(data: Any, name: str | None = None) -> bytes:

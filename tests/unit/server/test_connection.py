@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from emel.server.connection import WIRE, EventStream
+from emel.server.connection import EventStream
+from emel.server.wire import WIRE, AsgiWire, write
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from emel.server.wire import Wire
 
 
 class Connection:
@@ -47,11 +48,11 @@ class Source:
         self.n_closings = 0
         self._n_events, self._seconds = n_events, seconds
 
-    async def events(self) -> AsyncGenerator[bytes, None]:
+    async def tell(self, wire: Wire) -> None:
         try:
             for index in range(self._n_events):
                 await asyncio.sleep(self._seconds)
-                yield b"%d" % index
+                await write(wire, b"%d" % index)
         finally:
             self.is_closed = True
 
@@ -62,7 +63,7 @@ class Source:
 def run(source: Source, ping_seconds: float = 60.0, **client: Any) -> Connection:
     async def serve() -> Connection:
         connection = Connection(**client)
-        await EventStream(source.events(), ping_seconds, source.close)({}, connection.receive, connection.send)
+        await EventStream(source.tell, ping_seconds, source.close)({}, connection.receive, connection.send)
         assert len(asyncio.all_tasks()) == 1
         return connection
 
@@ -96,7 +97,7 @@ def test_a_stream_that_is_cancelled_before_its_first_event_is_closed() -> None:
 
     async def cancelled() -> None:
         connection = Connection()
-        stream = EventStream(source.events(), 60.0, source.close)
+        stream = EventStream(source.tell, 60.0, source.close)
         task = asyncio.ensure_future(stream({}, connection.receive, connection.send))
         await asyncio.sleep(0)
         task.cancel()
@@ -117,10 +118,24 @@ def test_silence_is_filled_with_comments() -> None:
 def test_events_go_past_the_middleware_and_what_is_around_them_does_not() -> None:
     async def serve() -> tuple[list[Any], list[Any]]:
         watched, direct = Connection(), Connection()
-        stream = EventStream(Source(2).events(), 60.0)
-        await stream({WIRE: direct.send}, watched.receive, watched.send)
+        stream = EventStream(Source(2).tell, 60.0)
+        await stream({WIRE: AsgiWire(direct.send)}, watched.receive, watched.send)
         return watched.sent, direct.sent
 
     watched, direct = asyncio.run(serve())
     assert [each["type"] for each in watched] == ["http.response.start", "http.response.body"]
     assert [each["body"] for each in direct] == [b"0", b"1"]
+
+
+def test_a_full_wire_gets_no_comments_and_neither_does_one_that_is_done() -> None:
+    class Slow(Connection):
+        async def send(self, message: Any) -> None:
+            await asyncio.sleep(0.1)
+            await super().send(message)
+
+    async def serve() -> Connection:
+        connection = Slow()
+        await EventStream(Source(1).tell, 0.01)({}, connection.receive, connection.send)
+        return connection
+
+    assert asyncio.run(serve()).bodies == [b"0", b""]

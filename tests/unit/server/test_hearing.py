@@ -30,14 +30,20 @@ def chunk(number: int) -> Chunk:
 
 async def heard_by(hearing: Hearing) -> list[str]:
     """The texts of the chunks, until as many answers ended as there are listeners."""
-    texts, n_running = [], len(hearing.listeners)
-    while n_running:
-        assert await hearing.wait()
-        for _, what in hearing.take():
+    texts: list[str] = []
+    n_running = len(hearing.listeners)
+
+    def hear() -> bool:
+        nonlocal n_running
+        while hearing.heard:
+            _, what = hearing.heard.popleft()
             if isinstance(what, Chunk):
                 texts.append(what.text)
             else:
                 n_running -= 1
+        return n_running > 0
+
+    await hearing.each(hear)
     return texts
 
 
@@ -72,10 +78,8 @@ def test_answers_of_one_request_are_told_apart() -> None:
             listener.on_chunk(chunk(index))
         hearing.listeners[1].on_failure(RuntimeError("broken"))
         hearing.listeners[2].on_end(DONE)
-        assert await hearing.wait()
-        heard = hearing.take()
-        assert hearing.take() == []
-        return [(index, what.text if isinstance(what, Chunk) else type(what)) for index, what in heard]
+        assert await hearing.wait(30)
+        return [(index, what.text if isinstance(what, Chunk) else type(what)) for index, what in hearing.heard]
 
     assert asyncio.run(listen()) == [(0, "0"), (1, "1"), (2, "2"), (1, RuntimeError), (2, Completion)]
 
@@ -146,11 +150,50 @@ def test_answer_that_takes_too_long_ends_with_a_timeout() -> None:
     async def listen() -> None:
         hearing = Hearing(1, timeout=0.02)
         hearing.listeners[0].on_chunk(chunk(1))
-        assert await hearing.wait()
-        hearing.take()
+        assert await hearing.wait(30)
+        hearing.heard.clear()
         with pytest.raises(TimeoutError):
-            await hearing.wait()
+            await hearing.each(lambda: True)
         with pytest.raises(TimeoutError):
             await hearing.wait(30)
 
     asyncio.run(listen())
+
+
+def test_what_fails_while_hearing_fails_for_who_waits() -> None:
+    async def listen() -> int:
+        hearing = Hearing(1)
+        calls: list[int] = []
+
+        def hear() -> bool:
+            calls.append(len(hearing.heard))
+            if hearing.heard:
+                raise ValueError("broken")
+            return True
+
+        asyncio.get_running_loop().call_later(0.01, hearing.listeners[0].on_chunk, chunk(1))
+        with pytest.raises(ValueError, match="broken"):
+            await hearing.each(hear)
+        hearing.listeners[0].on_chunk(chunk(2))  # nobody hears any more
+        await asyncio.sleep(0.02)
+        return len(calls)
+
+    assert asyncio.run(listen()) == 2
+
+
+def test_who_has_no_room_is_called_again_when_it_asks_to_be() -> None:
+    async def listen() -> list[str]:
+        hearing, texts = Hearing(1), list[str]()
+
+        def hear() -> bool:
+            if hearing.heard:
+                texts.append(hearing.heard.popleft()[1].text)  # type: ignore[union-attr]
+            return False
+
+        for number in range(3):
+            hearing.listeners[0].on_chunk(chunk(number))
+        while hearing.heard:
+            await hearing.each(hear)
+        return texts
+
+    assert asyncio.run(listen()) == ["0", "1", "2"]
