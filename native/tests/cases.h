@@ -1,12 +1,14 @@
 // What digest cases share: seeded values, aligned memory, and a line for each case.
 #pragma once
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "emel.h"
+#include "kernels/layout.h"
 #include "kernels/table.h"
 
 namespace emel_cases {
@@ -41,6 +43,27 @@ inline uint64_t fnv1a(const void* data, size_t n, uint64_t hash = 14695981039346
   const auto* bytes = static_cast<const uint8_t*>(data);
   for (size_t i = 0; i < n; ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
   return hash;
+}
+
+// Of n_rows records, with their planes apart whatever the route.
+inline uint64_t records_digest(const emel::Kernels& kernels, const uint8_t* records,
+                               const emel::QuantizedLayout& layout, size_t n_rows, uint64_t hash = fnv1a(nullptr, 0)) {
+  const size_t n_bytes = n_rows * layout.bytes();
+  if (!kernels.joins_planes || layout.n_planes == 1) return fnv1a(records, n_bytes, hash);
+  Bytes apart(n_bytes);
+  memcpy(apart.data, records, n_bytes);
+  for (size_t row = 0; row < n_rows; ++row) {
+    auto* planes = reinterpret_cast<int8_t*>(apart.data + row * layout.bytes());
+    for (size_t i = 0; i < layout.n_blocks * emel::kBlock; ++i) {
+      constexpr size_t kPlaces[4] = {0, 2, 1, 3};
+      int16_t q;
+      memcpy(&q, records + row * layout.bytes() + 2 * (i / 4 * 4 + kPlaces[i % 4]), sizeof q);
+      const int high = static_cast<int>(lrint(q / static_cast<double>(emel::kRadix)));
+      planes[i] = static_cast<int8_t>(high);
+      planes[layout.low_at() + i] = static_cast<int8_t>(q - emel::kRadix * high);
+    }
+  }
+  return fnv1a(apart.data, n_bytes, hash);
 }
 
 inline void require(emel_status status) {

@@ -26,6 +26,7 @@ extern const Kernels kKernelsAvxVnniEvex;
 using emel_cases::Bytes;
 using emel_cases::fnv1a;
 using emel_cases::Random;
+using emel_cases::records_digest;
 using emel_cases::report;
 using emel_cases::require;
 
@@ -195,12 +196,12 @@ void digest_blocks(const emel::Kernels& k, size_t n, size_t n_planes = 2) {
   fill_values(random, weight, n);
   x.floats()[0] = 1e-38f;  // a block of tiny values when n is small
   quantize_rows(k, x, records, n, kRows, n_planes);
-  report_planes("quantize", n_planes, n, 0, 0, fnv1a(records.data, kRows * layout.bytes()));
+  report_planes("quantize", n_planes, n, 0, 0, records_digest(k, records.data, layout, kRows));
   emel::BlockArgs g{x.floats(), y.floats(), out.floats(), records.data, n, 0, kRows * layout.n_blocks};
   g.n_planes = n_planes;
   k.gated[emel::kSilu](g);
   report_planes("gated", n_planes, n, 0, 0,
-                fnv1a(records.data, kRows * layout.bytes(), fnv1a(out.data, kRows * n * 4)));
+                records_digest(k, records.data, layout, kRows, fnv1a(out.data, kRows * n * 4)));
   emel::NormArgs a{};
   a.n_planes = n_planes;
   a.x = x.floats();
@@ -214,7 +215,7 @@ void digest_blocks(const emel::Kernels& k, size_t n, size_t n_planes = 2) {
   a.bad_layer = bad.ints();
   k.rms_norm(a);
   const uint64_t hash = fnv1a(x.data, kRows * n * 4, fnv1a(out.data, kRows * n * 4));
-  report_planes("rms_norm", n_planes, n, 0, 0, fnv1a(records.data, kRows * layout.bytes(), hash));
+  report_planes("rms_norm", n_planes, n, 0, 0, records_digest(k, records.data, layout, kRows, hash));
   if (n_planes == 2) report("argmax", n, static_cast<size_t>(k.argmax(x.floats(), n)), 0, 0);
 }
 

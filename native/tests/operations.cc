@@ -68,9 +68,9 @@ class SmallPlan {
   }
 
   // Batches of n_first and n_then tokens of one sequence; inputs are the (offset, width) to be drawn for each. The
-  // digest of (n_then, width) at out.
+  // digest of (n_then, width) at out, which are records of n_quantized values unless that is 0.
   uint64_t run(const uint64_t (*inputs)[2], size_t n_inputs, uint64_t out, uint64_t out_row_bytes, uint32_t n_first,
-               uint32_t n_then) {
+               uint32_t n_then, uint32_t n_quantized = 0) {
     desc.ops = ops_;
     desc.weights = weights_;
     desc.max_sequence_blocks = desc.n_blocks;
@@ -117,6 +117,9 @@ class SmallPlan {
       done += n;
     }
     emel_plan_destroy(plan);
+    if (n_quantized != 0) {
+      return records_digest(kernels_, arena.data + out, emel::QuantizedLayout(n_quantized, 2), n_then);
+    }
     return fnv1a(arena.data + out, n_then * out_row_bytes);
   }
 
@@ -242,7 +245,7 @@ void digest_layer_norm(const emel::Kernels& kernels, emel_pool* pool, uint32_t n
   const uint64_t inputs[2][2] = {{x, n}, {y, n}};
   report("layer_norm", n, biased, 0, plan.run(inputs, 2, out, n * 4, 0, 5));
   report("layer_norm_q", n, biased, 0,
-         plan.run(inputs, 2, records, emel_quantized_bytes(n, EMEL_ACTIVATIONS_INT16), 0, 5));
+         plan.run(inputs, 2, records, emel_quantized_bytes(n, EMEL_ACTIVATIONS_INT16), 0, 5, n));
 }
 
 void digest_mean(const emel::Kernels& kernels, size_t n, size_t n_rows) {
@@ -378,7 +381,7 @@ void digest_gated(const emel::Kernels& kernels, emel_pool* pool, uint32_t activa
   report(gated ? "gated_as" : "activation", n, activation, 0, plan.run(inputs, 2, out, n * 4, 0, 40));
   const uint64_t again[2][2] = {{x, n}, {y, n}};
   report(gated ? "gated_as_q" : "activation_q", n, activation, 0,
-         plan.run(again, 2, records, emel_quantized_bytes(n, EMEL_ACTIVATIONS_INT16), 0, 40));
+         plan.run(again, 2, records, emel_quantized_bytes(n, EMEL_ACTIVATIONS_INT16), 0, 40, n));
 }
 
 }  // namespace

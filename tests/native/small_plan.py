@@ -18,6 +18,7 @@ import numpy as np
 
 from emel._native import LIBRARY, abi, check
 from emel.tensor.types import TensorType
+from native.activations import BLOCK, RADIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,6 +147,18 @@ class SmallPlan:
         """A copy of the values at an arena offset."""
         n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         return self.arena[offset : offset + n_bytes].view(dtype).reshape(shape).copy()
+
+    def read_records(self, offset: int, n_rows: int, n: int) -> NDArray[np.uint8]:
+        """(n_rows, bytes) quantised rows of n values, their planes apart whatever the route."""
+        records = self.read(offset, (n_rows, self.record_bytes(n)), np.uint8)
+        if self.desc.isa == abi.Isa.AVX2 and self.desc.activations == abi.Activations.INT16:
+            n_values = -(-n // BLOCK) * BLOCK
+            fours = records[:, : 2 * n_values].copy().view(np.int16).reshape(n_rows, -1, 4)
+            q = fours[..., [0, 2, 1, 3]].reshape(n_rows, n_values)
+            high = np.rint(q / RADIX).astype(np.int16)
+            records[:, :n_values] = high.astype(np.int8).view(np.uint8)
+            records[:, n_values : 2 * n_values] = (q - RADIX * high).astype(np.int8).view(np.uint8)
+        return records
 
     def batch(self, n_tokens: int = 1, **arrays: ArrayLike) -> SmallBatch:
         """A batch of this plan; tokens 0.. of sequence 0 unless other arrays are given."""

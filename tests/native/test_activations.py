@@ -72,7 +72,7 @@ def run_gated(
         if up is not None:
             plan.write(places[1], up)
         plan.run(pool, n_rows)
-        return plan.read(places[2], (n_rows, n)), plan.read(records, (n_rows, n_bytes), np.uint8)
+        return plan.read(places[2], (n_rows, n)), plan.read_records(records, n_rows, n)
 
 
 @pytest.mark.parametrize("n", WIDTHS)

@@ -42,7 +42,7 @@ def layer_norm(
         if delta is not None:
             plan.write(places[1], delta)
         batch = plan.run(pool, n_rows)
-        return plan.read(places[2], x.shape), plan.read(records, (n_rows, n_record), np.uint8), batch.bad_layer.tolist()
+        return plan.read(places[2], x.shape), plan.read_records(records, n_rows, x.shape[1]), batch.bad_layer.tolist()
 
 
 @pytest.mark.parametrize("n", WIDTHS)

@@ -37,7 +37,7 @@ def run_op(
         plan.write(ones, np.ones_like(x))
         plan.run(pool, n_rows)
         result = x if kind is OpKind.QUANTIZE else plan.read(out, x.shape)
-        return result, plan.read(records, (n_rows, plan.record_bytes(n)), np.uint8)
+        return result, plan.read_records(records, n_rows, n)
 
 
 @pytest.mark.parametrize("kind", [OpKind.QUANTIZE, OpKind.GATED, OpKind.RMS_NORM, OpKind.LAYER_NORM])

@@ -54,7 +54,7 @@ def run_op(
         for place, values in zip(places, rows, strict=True):
             plan.write(place, values)
         plan.run(pool, n_rows)
-        return plan.read(out, (n_rows, n)), plan.read(records, (n_rows, records_bytes), np.uint8)
+        return plan.read(out, (n_rows, n)), plan.read_records(records, n_rows, n)
 
 
 def on_every_route(

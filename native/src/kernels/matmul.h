@@ -202,7 +202,7 @@ struct GroupTile {
     constexpr int kCount = kFormat.halves == 1 ? 8 : 4;
     constexpr int kExcess = excess_bits<kType, kPart>();
     constexpr int kBits = quant_bits(kFormat.quants) + kExcess;
-    const int8_t* block = reinterpret_cast<const int8_t*>(records) + b * kBlock;
+    const int8_t* block = reinterpret_cast<const int8_t*>(records) + b * kBlock * (kJoinsPlanes ? kPlanes : 1);
     I32 idot[T];
     if constexpr (T <= kChainTokens) {
 #pragma unroll

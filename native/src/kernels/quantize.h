@@ -4,15 +4,25 @@
 namespace emel {
 namespace {
 
+#if defined(EMEL_JOINS_PLANES)
+constexpr bool kJoinsPlanes = true;
+#else
+constexpr bool kJoinsPlanes = false;
+#endif
+
 // Values below this are a zero block: most_quantum / amax would overflow.
 constexpr float kSmallestAmax = 1.92592994e-34f;  // 2^-112
 
 // q = 255 * high + low; the quotient is never near a tie, as 255 is odd.
 EMEL_INLINE void store_planes(I32 q, uint8_t* record, const QuantizedLayout& layout, size_t at) {
   if (layout.n_planes == 1) return i_store_i8(reinterpret_cast<int8_t*>(record) + at, q);
+#if defined(EMEL_JOINS_PLANES)
+  store_joined(reinterpret_cast<int8_t*>(record) + 2 * at, q);
+#else
   const I32 high = i_round(f_mul(f_from_i(q), f_set1(1.0f / static_cast<float>(kRadix))));
   i_store_i8(reinterpret_cast<int8_t*>(record) + at, high);
   i_store_i8(reinterpret_cast<int8_t*>(record) + layout.low_at() + at, i_sub(q, i_sub(i_shl<8>(high), high)));
+#endif
 }
 
 // One block of 32 into its places of the record. A block with a value that is not finite gets a NaN scale, so

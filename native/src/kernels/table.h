@@ -195,6 +195,7 @@ struct Kernels {
   void (*layer_norm)(const NormArgs&);
   void (*mean)(const MeanArgs&);
   void (*quantize)(const BlockArgs&);
+  bool joins_planes;  // records of two planes hold int16 instead (kernels/layout.h)
   void (*gated[kActivations])(const BlockArgs&);
   void (*rope_store)(const RopeArgs&);
   // All chunks of the tile, joined, into out.

@@ -64,6 +64,7 @@ constexpr Kernels all_kernels() {
   k.layer_norm = layer_norm;
   k.mean = mean;
   k.quantize = quantize;
+  k.joins_planes = kJoinsPlanes;
   k.gated[kSilu] = gated<kSilu>;
   k.gated[kGeluTanh] = gated<kGeluTanh>;
   k.gated[kGeluErf] = gated<kGeluErf>;

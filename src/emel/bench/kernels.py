@@ -41,7 +41,8 @@ SAMPLE_SECONDS = 0.05
 NOTES = {
     "int16": [
         "an activation has two int8 planes, so a block format takes two int8 multiply-adds for each of its own:",
-        "the two-plane roof is half the int8 roof. Float formats are held to the roof of float32 multiply-adds.",
+        "the two-plane roof is half the int8 roof (with AVX2 both are one int16, and may take all of it). Float",
+        "formats are held to the roof of float32 multiply-adds.",
     ],
     "int8": [
         "an activation has one int8 plane (--activations int8). Float formats are held to the roof of float32",
