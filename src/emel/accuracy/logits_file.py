@@ -19,7 +19,7 @@ import numpy as np
 
 from emel.accuracy.chunks import Chunks
 from emel.errors import RequestError
-from emel.io.publishing import publish
+from emel.io.publishing import PartialFile
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -35,8 +35,6 @@ class LogitsWriter:
     """Writes the logits of chunks; a context manager that leaves a file only when all rows were added."""
 
     def __init__(self, path: str | os.PathLike[str], chunks: Chunks, n_vocab: int, kind: str = "F32") -> None:
-        self._path = Path(path)
-        self._partial = self._path.with_name(f"{self._path.name}.partial")
         self._type = _TYPES[kind]
         self._n_left = len(chunks.ids) * chunks.n_scored
         tokens = np.asarray(chunks.ids, dtype="<i4")
@@ -49,7 +47,8 @@ class LogitsWriter:
         }
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
-        self._stream = self._partial.open("wb")
+        self._partial = PartialFile(Path(path))
+        self._stream = self._partial.path.open("wb")
         self._stream.write(len(text).to_bytes(8, "little") + text + tokens.tobytes())
 
     def add(self, rows: NDArray[np.floating]) -> None:
@@ -67,9 +66,9 @@ class LogitsWriter:
             self._stream.close()
             if kind is None:
                 assert self._n_left == 0, f"{self._n_left} rows are missing"
-                publish(self._partial, self._path)
+                self._partial.publish()
         finally:
-            self._partial.unlink(missing_ok=True)
+            self._partial.close()
 
 
 class SavedLogits:

@@ -9,7 +9,7 @@ import numpy as np
 
 from emel.convert.errors import ConvertError
 from emel.gguf.arrays import StringArray
-from emel.io.publishing import publish
+from emel.io.publishing import PartialFile
 
 if TYPE_CHECKING:
     import os
@@ -47,9 +47,8 @@ class GgufOutput:
     """
 
     def __init__(self, path: str | os.PathLike[str], architecture: str) -> None:
-        self._path = Path(path)
-        self._partial = self._path.with_name(f"{self._path.name}.partial")
         self.writer = load_gguf().GGUFWriter(None, architecture)
+        self._partial = PartialFile(Path(path))
         self._sizes: list[tuple[str, int]] = []
         self._n_done = self._n_bytes = 0
 
@@ -63,7 +62,7 @@ class GgufOutput:
 
     def begin(self) -> None:
         """Writes everything that comes before the data."""
-        self.writer.write_header_to_file(self._partial)
+        self.writer.write_header_to_file(self._partial.path)
         self.writer.write_kv_data_to_file()
         self.writer.write_ti_data_to_file()
         self._stream = self.writer.fout[0]
@@ -92,9 +91,9 @@ class GgufOutput:
                 self.writer.close()
             if kind is None:
                 assert self._n_done == len(self._sizes), "tensors are missing"
-                publish(self._partial, self._path)
+                self._partial.publish()
         finally:
-            self._partial.unlink(missing_ok=True)
+            self._partial.close()
 
 
 def copy_metadata(file: GgufFile, output: GgufOutput, skipped: Iterable[str] = ()) -> None:

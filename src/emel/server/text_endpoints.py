@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from emel.server.body import read_shape
 from emel.server.errors import checked_tokens
@@ -14,10 +15,14 @@ from emel.server.shapes import DetokenizeRequest, TokenizeRequest
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.responses import Response
 
     from emel.engine.model import Model
     from emel.text.tokenizer import Tokenizer
+
+
+_PART = 4096
+"""Tokens that are made JSON at once: nothing else of this process runs meanwhile."""
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 async def tokenize(request: Request) -> Response:
@@ -38,7 +43,8 @@ def _tokens(model: Model, shape: TokenizeRequest) -> Response:
     """Made whole in a thread: those of a long text are millions."""
     ids = model.tokenize(shape.content, add_special=shape.add_special, parse_special=shape.parse_special)
     tokens: list[Any] = [_piece(model.tokenizer, each) for each in ids] if shape.with_pieces else ids
-    return JSONResponse({"tokens": tokens})
+    parts = [_encode(tokens[start : start + _PART])[1:-1] for start in range(0, len(tokens), _PART)]
+    return Response(f'{{"tokens":[{",".join(parts)}]}}', media_type="application/json")
 
 
 def _text(model: Model, tokens: list[int]) -> str:

@@ -169,6 +169,16 @@ def test_props_tell_defaults_and_template(serve: Callable[..., TestClient]) -> N
     assert props["total_slots"] == 8
 
 
+@pytest.mark.parametrize("n_words", [0, 1, 4096, 9000])
+def test_all_tokens_of_a_long_text_are_told(serve: Callable[..., TestClient], n_words: int) -> None:
+    client, model, text = serve(FakeModel()), FakeModel(), "a " * n_words
+    tokens = client.post("/tokenize", json={"content": text}).json()["tokens"]
+    assert tokens == model.tokenize(text, add_special=False)
+    pieces = client.post("/tokenize", json={"content": text, "with_pieces": True}).json()["tokens"]
+    assert [each["id"] for each in pieces] == tokens
+    assert "".join(each["piece"] for each in pieces) == text
+
+
 def test_text_and_tokens(serve: Callable[..., TestClient]) -> None:
     client = serve(FakeModel("x"))
     tokens = client.post("/tokenize", json={"content": "hé"}).json()["tokens"]
