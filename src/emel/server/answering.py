@@ -95,7 +95,8 @@ async def _tell(telling: Telling, choices: Choices, has_progress: bool, wire: Wi
             async for progress in progress_of(choices):
                 await write(wire, telling.progress(progress))
         while await choices.each(tell):
-            await wire.drained()
+            await choices.within_time(wire.drained())
         await write(wire, telling.ending())
     except Exception as error:
+        choices.cancel()  # a client that does not read keeps no lane while it is told
         await write(wire, telling.failed(of_exception(error)))

@@ -1,9 +1,12 @@
-"""Choices: the answers to one prompt, heard and taken apart into text, reasoning and calls of tools."""
+"""Choices: the answers of one HTTP request, heard and taken apart into text, reasoning and calls of tools."""
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import contextmanager
 from dataclasses import field
+from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emel.engine.results import Chunk
@@ -14,7 +17,7 @@ from emel.server.hearing import Hearing
 from emel.text.answers import CallArguments, CallBegun, ReasoningPiece, TextPiece, ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from starlette.types import Scope
 
@@ -64,6 +67,8 @@ class Answer:
                 self.begun[-1][1].append(piece.text)
 
 
+_AT_ONCE = 256
+"""Chunks that are heard before others of the event loop have their turn."""
 Tell: TypeAlias = "Callable[[Answer, list[Piece], Chunk], bool]"
 """Hears what a chunk brought to a choice; with the last one the answer is whole. Whether there is room for more."""
 
@@ -105,7 +110,6 @@ class Choices:
         self.answers = [Answer(index) for index in range(len(self._parsers))]
         self._hearing = Hearing(len(self.answers), timeout)
         self._running = set(range(len(self.answers)))
-        self._tell: Tell = _nobody
         try:
             n_before = 0
             for job in jobs:
@@ -140,10 +144,16 @@ class Choices:
 
         Whether some are not whole. Raises what one of them failed with, once what came before it was told.
         """
-        self._tell = tell
         with self._observing_timeout():
-            await self._hearing.each(self._hear)
+            await self._hearing.each(partial(self._hear, tell))
         return bool(self._running)
+
+    async def within_time(self, waiting: Awaitable[None]) -> None:
+        """Waits for something else, no longer than the answers may take; TimeoutError."""
+        deadline = self._hearing.deadline
+        with self._observing_timeout():
+            async with asyncio.timeout_at(None if deadline == inf else deadline):
+                await waiting
 
     async def all(self) -> list[Answer]:
         """The whole answers."""
@@ -159,10 +169,12 @@ class Choices:
             self._observers[min(self._running)].fail(error)
             raise
 
-    def _hear(self) -> bool:
+    def _hear(self, tell: Tell) -> bool:
         """Whether there is more to hear, and room for it."""
         heard = self._hearing.heard
-        while heard:
+        for _ in range(_AT_ONCE):
+            if not heard:
+                return bool(self._running)
             index, what = heard.popleft()
             if isinstance(what, Chunk):
                 answer, parser = self.answers[index], self._parsers[index]
@@ -174,12 +186,13 @@ class Choices:
                 answer.add(pieces)
                 if what.logprobs:
                     answer.logprobs += what.logprobs
-                if not self._tell(answer, pieces, what):
+                if not tell(answer, pieces, what):
                     return False
             elif isinstance(what, Exception):
                 raise self._failure(index, what)
             else:
                 self._running.discard(index)
+        self._hearing.ring()
         return bool(self._running)
 
     def _failure(self, index: int, cause: Exception) -> Exception:

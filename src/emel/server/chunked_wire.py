@@ -7,25 +7,31 @@ stay its own.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from starlette.types import Scope
     from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 
 class ChunkedWire:
     """The connection of one request. For between beginning and end of a response of unknown length."""
 
-    HTTP_VERSION = "1.1"
-    """Of the request: to older clients, nothing is sent in chunks."""
+    __slots__ = ("_cycle", "_flow", "_stalled_seconds", "_write", "n_written")
 
-    __slots__ = ("_cycle", "_flow", "_write", "n_written")
-
-    def __init__(self, cycle: RequestResponseCycle) -> None:
+    def __init__(self, cycle: RequestResponseCycle, stalled_seconds: float) -> None:
+        """stalled_seconds: after so long the connection of a client that does not read is given up."""
         self.n_written = 0
+        self._stalled_seconds = stalled_seconds
         self._cycle = cycle
         self._flow = cycle.flow
         self._write = cycle.transport.write
+
+    @staticmethod
+    def is_for(scope: Scope) -> bool:
+        """Whether what is sent for a request is chunks: to older clients it is not, and for HEAD there is nothing."""
+        return bool(scope["http_version"] == "1.1" and scope["method"] != "HEAD")
 
     @property
     def is_full(self) -> bool:
@@ -41,4 +47,9 @@ class ChunkedWire:
 
     async def drained(self) -> None:
         """Waits until the client has read enough, or is gone."""
-        await self._flow.drain()
+        try:
+            async with asyncio.timeout(self._stalled_seconds):
+                await self._flow.drain()
+        except TimeoutError:
+            self._cycle.transport.abort()  # which ends the stream as any other end of the connection does
+            await self._flow.drain()

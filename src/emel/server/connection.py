@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from emel.server.wire import Wire
 
 T = TypeVar("T")
+_END = {"type": "http.response.body", "body": b"", "more_body": False}
 
 
 class ClientGone(Exception):
@@ -29,7 +30,7 @@ class ClientGone(Exception):
 
 
 class EventStream:
-    """An ASGI response that sends events (bytes) as they come, and a comment after `ping_seconds` of silence."""
+    """An ASGI response that sends events (bytes) as they come, and a comment before silence lasts `ping_seconds`."""
 
     def __init__(
         self,
@@ -54,6 +55,9 @@ class EventStream:
         tasks: list[asyncio.Future[None]] = []
         try:
             await send({"type": "http.response.start", "status": 200, "headers": raw})
+            if scope["method"] == "HEAD":
+                await send(_END)
+                return
             wire = scope.get(WIRE) or AsgiWire(send)
             works = (self._tell_all(wire, send), disconnected(receive), self._ping(wire))
             tasks = [asyncio.ensure_future(each) for each in works]
@@ -68,15 +72,18 @@ class EventStream:
     async def _tell_all(self, wire: Wire, send: Send) -> None:
         await self._tell(wire)
         self._is_over = True  # no comment after the end
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send(_END)
 
     async def _ping(self, wire: Wire) -> None:
-        n_before = -1
+        """A comment after three quiet quarters of the time, so that no silence is longer."""
+        n_quiet = n_before = 0
         while True:
-            if wire.n_written == n_before and not wire.is_full and not self._is_over:
+            await asyncio.sleep(self._ping_seconds / 4)
+            n_quiet = n_quiet + 1 if wire.n_written == n_before else 0
+            if n_quiet >= 3 and not wire.is_full and not self._is_over:
                 await write(wire, sse.PING)
+                n_quiet = 0
             n_before = wire.n_written
-            await asyncio.sleep(self._ping_seconds)
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:

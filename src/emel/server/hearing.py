@@ -20,19 +20,19 @@ Heard: TypeAlias = Chunk | Completion | Exception
 
 
 class _Bell:
-    """Wakes coroutines of an event loop from other threads: all that are named before the loop hears it, at once.
+    """Has an event loop hear what other threads kept: all that ring before it does, at once.
 
     Waking the loop is a system call, and gives the interpreter away: a step has as many answers to tell as lanes.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)  # which has this one, in _bells
-        self._sleepers: deque[Hearing] = deque()
+        self._ringing: deque[Hearing] = deque()
         self._is_rung = False
 
-    def ring(self, sleeper: Hearing) -> None:
+    def ring(self, hearing: Hearing) -> None:
         """Has it woken, from any thread; RuntimeError when the loop was closed."""
-        self._sleepers.append(sleeper)
+        self._ringing.append(hearing)
         if self._is_rung:
             return
         loop = self._loop()
@@ -41,14 +41,14 @@ class _Bell:
         self._is_rung = True
         try:
             loop.call_soon_threadsafe(self._wake)
-        except RuntimeError:
+        except BaseException:
             self._is_rung = False
             raise
 
     def _wake(self) -> None:
         self._is_rung = False  # first: who comes now and is not seen below rings again
-        while self._sleepers:
-            self._sleepers.popleft().wake()
+        for _ in range(len(self._ringing)):  # who rings meanwhile waits until others of the loop had their turn
+            self._ringing.popleft().wake()
 
 
 _bells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bell] = weakref.WeakKeyDictionary()
@@ -108,16 +108,21 @@ class Hearing:
         loop = asyncio.get_running_loop()
         self.listeners = [Listener(self, index) for index in range(n_answers)]
         self._bell = _bell()
-        self._deadline = inf if timeout is None else loop.time() + timeout
+        self.deadline = inf if timeout is None else loop.time() + timeout
+        """By the loop's clock."""
         self.heard: deque[tuple[int, Heard]] = deque()
         """What was heard, with the index of its answer; the coroutine takes it from the left."""
-        self._sleep: asyncio.Future[None] | None = None
+        self._sleep: asyncio.Future[bool] | None = None
         self._hear: Callable[[], bool] | None = None
         self._is_ringing = False
 
     def keep(self, index: int, what: Heard) -> None:
         """Keeps what an answer brought, on the compute thread; RuntimeError when the loop was closed."""
         self.heard.append((index, what))
+        self.ring()
+
+    def ring(self) -> None:
+        """Has what was heard taken soon, on the event loop; RuntimeError when that was closed."""
         if not self._is_ringing:
             self._is_ringing = True
             self._bell.ring(self)
@@ -130,20 +135,17 @@ class Hearing:
             return
         try:
             if self._hear is None or not self._hear():
-                sleep.set_result(None)
+                sleep.set_result(True)
         except Exception as error:
             sleep.set_exception(error)
 
     async def wait(self, seconds: float) -> bool:
         """Whether something is there to take, now or within so many seconds; TimeoutError at the deadline."""
-        loop = asyncio.get_running_loop()
         if not self.heard:
-            try:
-                async with asyncio.timeout_at(min(self._deadline, loop.time() + seconds)):
-                    await self._sleep_until_news(None)
-            except TimeoutError:
-                if loop.time() >= self._deadline:
-                    raise
+            loop = asyncio.get_running_loop()
+            await self._sleep_until(min(self.deadline, loop.time() + seconds), None)
+            if not self.heard and loop.time() >= self.deadline:
+                raise TimeoutError
         return bool(self.heard)
 
     async def each(self, hear: Callable[[], bool]) -> None:
@@ -151,14 +153,21 @@ class Hearing:
 
         It is called from the event loop itself, without waking the coroutine: that would be for every token.
         """
-        if hear():
-            limit = None if self._deadline == inf else self._deadline
-            async with asyncio.timeout_at(limit):
-                await self._sleep_until_news(hear)
+        if hear() and not await self._sleep_until(self.deadline, hear):
+            raise TimeoutError
 
-    async def _sleep_until_news(self, hear: Callable[[], bool] | None) -> None:
-        self._sleep, self._hear = asyncio.get_running_loop().create_future(), hear
+    async def _sleep_until(self, time: float, hear: Callable[[], bool] | None) -> bool:
+        """Whether it was woken before that time. Whichever comes first counts, so what was heard is not lost."""
+        loop = asyncio.get_running_loop()
+        self._sleep, self._hear = loop.create_future(), hear
+        expiry = loop.call_at(time, self._expire) if time < inf else None
         try:
-            await self._sleep
+            return await self._sleep
         finally:
             self._sleep = self._hear = None
+            if expiry is not None:
+                expiry.cancel()
+
+    def _expire(self) -> None:
+        if self._sleep is not None and not self._sleep.done():
+            self._sleep.set_result(False)

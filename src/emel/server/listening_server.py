@@ -10,7 +10,8 @@ import os
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -23,34 +24,55 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from starlette.applications import Starlette
+    from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
     from emel.server.settings import Settings
 
 HEADER_SECONDS = 20.0
-"""What a client has to send the headers of its first request."""
+"""What a client has to send the headers of a request, from connecting or from its last response on."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Protocol(H11Protocol):
     """HTTP/1.1, with a limit on slow headers and a short way for streams."""
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+    def __init__(self, *arguments: Any, stalled_seconds: float, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
+        self._stalled_seconds = stalled_seconds
         self._app, self.app = self.app, self._serve
+        self._expecting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        asyncio.get_running_loop().call_later(HEADER_SECONDS, self._close_if_silent)
+        self._expect_request()
 
-    def _close_if_silent(self) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.app = self._app  # no cycle of references is left to the collector
+        if self._expecting is not None:
+            self._expecting.cancel()
+
+    def on_response_complete(self) -> None:
+        self._expect_request()
+        super().on_response_complete()
+
+    def _expect_request(self) -> None:
         """Connections that send no whole request head, if there were thousands, would hold all file descriptors."""
-        if self.cycle is None and not self.transport.is_closing():
+        if self._expecting is not None:
+            self._expecting.cancel()
+        self._expecting = asyncio.get_running_loop().call_later(HEADER_SECONDS, self._close_if_silent, self.cycle)
+
+    def _close_if_silent(self, last_cycle: RequestResponseCycle | None) -> None:
+        if self.cycle is last_cycle and not self.transport.is_closing():
             self.transport.close()
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["http_version"] == ChunkedWire.HTTP_VERSION:
-            scope[WIRE] = ChunkedWire(self.cycle)
-        await self._app(scope, receive, send)
+        if ChunkedWire.is_for(scope):
+            scope[WIRE] = ChunkedWire(self.cycle, self._stalled_seconds)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            scope.pop(WIRE, None)
 
 
 class _Server(uvicorn.Server):
@@ -107,7 +129,7 @@ def new_config(app: Starlette, settings: Settings) -> uvicorn.Config:
         host=settings.host,
         port=settings.port,
         uds=settings.host if settings.host.endswith(".sock") else None,
-        http=_Protocol,
+        http=cast("Any", partial(_Protocol, stalled_seconds=settings.stalled_seconds)),
         loop="uvloop",
         ws="none",
         log_config=None,

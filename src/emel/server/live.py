@@ -74,16 +74,17 @@ async def _tell_transitions(state: State, wire: Wire) -> None:
         heard.append(transition)
 
     with trace(hear):
-        n_told = 0
+        n_told = n_missed = 0
         while not state.is_ending:
             await asyncio.sleep(PERIOD)
+            n_now = n_heard  # first: what is heard from here on is told or missed the next time
             told = [heard.popleft() for _ in range(len(heard))]
-            n_now = n_heard
+            n_told += len(told)
             if told:
-                n_missed = max(0, n_now - n_told - len(told))
-                event = sse.event({"transitions": [asdict(each) for each in told], "n_missed": n_missed})
-                await write(wire, event)
-            n_told = n_now
+                n_lost = max(n_missed, n_now - n_told)
+                transitions = [asdict(each) for each in told]
+                await write(wire, sse.event({"transitions": transitions, "n_missed": n_lost - n_missed}))
+                n_missed = n_lost
 
 
 def _machines() -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -35,12 +36,12 @@ class AsgiWire:
         self.n_written = 0
         self._send = send
         self._parts: list[bytes] = []
-        self._is_sending = False
+        self._sending = asyncio.Lock()
 
     @property
     def is_full(self) -> bool:
         """Whether something is not sent yet."""
-        return self._is_sending or bool(self._parts)
+        return self._sending.locked() or bool(self._parts)
 
     def write(self, part: bytes) -> bool:
         """Keeps it for `drained`."""
@@ -50,15 +51,12 @@ class AsgiWire:
         return not self.is_full
 
     async def drained(self) -> None:
-        """Sends what was kept."""
-        while self._parts:
-            body = b"".join(self._parts)
-            self._parts.clear()
-            self._is_sending = True
-            try:
+        """Sends what was kept, one after the other whoever waits for it."""
+        async with self._sending:
+            while self._parts:
+                body = b"".join(self._parts)
+                self._parts.clear()
                 await self._send({"type": "http.response.body", "body": body, "more_body": True})
-            finally:
-                self._is_sending = False
 
 
 async def write(wire: Wire, part: bytes) -> None:

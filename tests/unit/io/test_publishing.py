@@ -65,7 +65,8 @@ def test_partial_file_that_is_not_published_is_gone(tmp_path: Path) -> None:
 def test_partial_file_of_a_writer_that_ends_meanwhile_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, lock, turns = tmp_path / "a", fcntl.flock, []
+    target, lock = tmp_path / "a", fcntl.flock
+    turns: list[int] = []
 
     def late(file: object, operation: int) -> None:
         if not turns:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import h11
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -33,7 +34,7 @@ class Transport:
 def new_wire() -> tuple[ChunkedWire, Transport, Any]:
     transport: Any = Transport()
     cycle: Any = SimpleNamespace(transport=transport, flow=FlowControl(transport), disconnected=False)
-    return ChunkedWire(cycle), transport, cycle
+    return ChunkedWire(cycle, 60.0), transport, cycle
 
 
 def response(write_part: Callable[[h11.Connection, Transport, bytes], Any], parts: list[bytes]) -> bytes:
@@ -56,7 +57,7 @@ def test_bytes_are_those_of_h11(parts: list[bytes]) -> None:
 
     def by_wire(_server: h11.Connection, transport: Transport, part: bytes) -> None:
         cycle: Any = SimpleNamespace(transport=transport, flow=SimpleNamespace(write_paused=False), disconnected=False)
-        assert ChunkedWire(cycle).write(part)
+        assert ChunkedWire(cycle, 60.0).write(part)
 
     assert response(by_wire, parts) == response(by_h11, parts)
 
@@ -85,3 +86,21 @@ def test_a_client_that_is_gone_is_sent_nothing() -> None:
     assert wire.write(b"a")
     assert not transport.written
     assert not wire.n_written
+
+
+def test_a_client_that_does_not_read_at_all_loses_its_connection() -> None:
+    async def tell() -> None:
+        _, transport, cycle = new_wire()
+        wire = ChunkedWire(cycle, stalled_seconds=0.02)
+        transport.abort = lambda: asyncio.get_running_loop().call_soon(cycle.flow.resume_writing)  # type: ignore[attr-defined]
+        cycle.flow.pause_writing()
+        await asyncio.wait_for(wire.drained(), 10)
+        assert not wire.is_full
+
+    asyncio.run(tell())
+
+
+@pytest.mark.parametrize(("version", "method"), [("1.1", "POST"), ("1.0", "POST"), ("1.1", "HEAD")])
+def test_only_what_is_sent_in_chunks_has_one(version: str, method: str) -> None:
+    expected = (version, method) == ("1.1", "POST")
+    assert ChunkedWire.is_for({"http_version": version, "method": method}) is expected

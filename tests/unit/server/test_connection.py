@@ -63,7 +63,9 @@ class Source:
 def run(source: Source, ping_seconds: float = 60.0, **client: Any) -> Connection:
     async def serve() -> Connection:
         connection = Connection(**client)
-        await EventStream(source.tell, ping_seconds, source.close)({}, connection.receive, connection.send)
+        await EventStream(source.tell, ping_seconds, source.close)(
+            {"method": "POST"}, connection.receive, connection.send
+        )
         assert len(asyncio.all_tasks()) == 1
         return connection
 
@@ -98,7 +100,7 @@ def test_a_stream_that_is_cancelled_before_its_first_event_is_closed() -> None:
     async def cancelled() -> None:
         connection = Connection()
         stream = EventStream(source.tell, 60.0, source.close)
-        task = asyncio.ensure_future(stream({}, connection.receive, connection.send))
+        task = asyncio.ensure_future(stream({"method": "POST"}, connection.receive, connection.send))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -119,7 +121,7 @@ def test_events_go_past_the_middleware_and_what_is_around_them_does_not() -> Non
     async def serve() -> tuple[list[Any], list[Any]]:
         watched, direct = Connection(), Connection()
         stream = EventStream(Source(2).tell, 60.0)
-        await stream({WIRE: AsgiWire(direct.send)}, watched.receive, watched.send)
+        await stream({"method": "POST", WIRE: AsgiWire(direct.send)}, watched.receive, watched.send)
         return watched.sent, direct.sent
 
     watched, direct = asyncio.run(serve())
@@ -135,7 +137,21 @@ def test_a_full_wire_gets_no_comments_and_neither_does_one_that_is_done() -> Non
 
     async def serve() -> Connection:
         connection = Slow()
-        await EventStream(Source(1).tell, 0.01)({}, connection.receive, connection.send)
+        await EventStream(Source(1).tell, 0.01)({"method": "POST"}, connection.receive, connection.send)
         return connection
 
     assert asyncio.run(serve()).bodies == [b"0", b""]
+
+
+def test_who_asks_for_the_head_gets_nothing_else() -> None:
+    source = Source(3)
+
+    async def serve() -> Connection:
+        connection = Connection()
+        await EventStream(source.tell, 60.0, source.close)({"method": "HEAD"}, connection.receive, connection.send)
+        return connection
+
+    connection = asyncio.run(serve())
+    assert [each["type"] for each in connection.sent] == ["http.response.start", "http.response.body"]
+    assert connection.bodies == [b""]
+    assert source.n_closings == 1

@@ -197,3 +197,56 @@ def test_who_has_no_room_is_called_again_when_it_asks_to_be() -> None:
         return texts
 
     assert asyncio.run(listen()) == ["0", "1", "2"]
+
+
+def test_what_comes_while_it_hears_is_heard() -> None:
+    async def listen() -> list[str]:
+        hearing, texts = Hearing(1), list[str]()
+
+        def hear() -> bool:
+            while hearing.heard:
+                texts.append(hearing.heard.popleft()[1].text)  # type: ignore[union-attr]
+            if len(texts) == 1:
+                hearing.listeners[0].on_chunk(chunk(2))  # after it looked
+            return len(texts) < 2
+
+        asyncio.get_running_loop().call_later(0.01, hearing.listeners[0].on_chunk, chunk(1))
+        await asyncio.wait_for(hearing.each(hear), 10)
+        return texts
+
+    assert asyncio.run(listen()) == ["1", "2"]
+
+
+def test_what_was_whole_at_the_deadline_is_no_timeout() -> None:
+    async def listen() -> None:
+        loop = asyncio.get_running_loop()
+        hearing = Hearing(1, timeout=0.05)
+
+        def hear() -> bool:
+            if not hearing.heard:
+                return True
+            while loop.time() < hearing.deadline + 0.01:
+                pass  # the deadline passes while it is told
+            return False
+
+        loop.call_later(0.01, hearing.listeners[0].on_chunk, chunk(1))
+        await hearing.each(hear)
+
+    asyncio.run(listen())
+
+
+def test_others_have_their_turn_between_those_who_ring_at_once() -> None:
+    async def listen() -> list[str]:
+        hearing, order = Hearing(1), list[str]()
+
+        def hear() -> bool:
+            order.append("hears")
+            asyncio.get_running_loop().call_soon(order.append, "another")
+            hearing.ring()
+            return len(order) < 6
+
+        await hearing.each(hear)
+        return order
+
+    order = asyncio.run(listen())
+    assert order[:4] == ["hears", "another"] * 2

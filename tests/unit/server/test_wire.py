@@ -50,3 +50,26 @@ def test_what_comes_while_something_is_sent_follows_it() -> None:
 
     asyncio.run(tell())
     assert bodies == [b"a", b"b"]
+
+
+def test_parts_keep_their_order_whoever_waits() -> None:
+    bodies: list[bytes] = []
+    room = asyncio.Event()
+
+    async def send(message: Any) -> None:
+        await room.wait()
+        bodies.append(message["body"])
+
+    async def tell() -> None:
+        wire = AsgiWire(send)
+        first = asyncio.ensure_future(write(wire, b"a"))
+        await asyncio.sleep(0)
+        second = asyncio.ensure_future(write(wire, b"b"))
+        await asyncio.sleep(0)
+        assert not first.done()
+        assert not second.done()
+        room.set()
+        await asyncio.gather(first, second)
+
+    asyncio.run(tell())
+    assert bodies == [b"a", b"b"]

@@ -24,7 +24,7 @@ class ToolCall:
             return False
 
 
-@dataclass(slots=True)  # not frozen: one is made for each token, and frozen ones take three times as long to make
+@dataclass(slots=True)  # not frozen, which takes longer to make: there is one for each token
 class TextPiece:
     """Text for the reader."""
 
