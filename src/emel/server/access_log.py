@@ -46,7 +46,7 @@ class AccessLog:
         app = scope.get("app")
         route = scope.get("route")
         if app is not None:
-            path = route.path if route is not None else "other"  # not what clients make up
+            path = route.path_format if route is not None else "other"  # not what clients make up
             app.state.metrics.responses.labels(path, str(status)).inc()
         level = logging.DEBUG if scope["path"] in _QUIET_PATHS else logging.INFO
         if _log.isEnabledFor(level):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from emel.engine.results import Chunk
 from emel.lazy_dataclasses import dataclass
 from emel.server.access_log import tell
-from emel.server.errors import of_failure
+from emel.server.errors import of_failure, timed_out
 from emel.server.hearing import Hearing
 from emel.text.answers import CallArguments, CallBegun, ReasoningPiece, TextPiece, ToolCall
 
@@ -108,6 +108,7 @@ class Choices:
         self._scope = scope
         self._parsers = [job.new_parser() for job in jobs for _ in range(job.n)]
         self.answers = [Answer(index) for index in range(len(self._parsers))]
+        self._timeout = timeout
         self._hearing = Hearing(len(self.answers), timeout)
         self._running = set(range(len(self.answers)))
         try:
@@ -135,7 +136,7 @@ class Choices:
         return None if request is None else request.progress
 
     async def has_begun(self, seconds: float) -> bool:
-        """Whether something came, or comes within so many seconds; TimeoutError when the answers take too long."""
+        """Whether something came, or comes within so many seconds; ApiError 504 when the answers take too long."""
         with self._observing_timeout():
             return await self._hearing.wait(seconds)
 
@@ -149,7 +150,7 @@ class Choices:
         return bool(self._running)
 
     async def within_time(self, waiting: Awaitable[None]) -> None:
-        """Waits for something else, no longer than the answers may take; TimeoutError."""
+        """Waits for something else, no longer than the answers may take; ApiError 504."""
         deadline = self._hearing.deadline
         with self._observing_timeout():
             async with asyncio.timeout_at(None if deadline == inf else deadline):
@@ -167,7 +168,7 @@ class Choices:
             yield
         except TimeoutError as error:
             self._observers[min(self._running)].fail(error)
-            raise
+            raise timed_out(self._timeout) from error
 
     def _hear(self, tell: Tell) -> bool:
         """Whether there is more to hear, and room for it."""

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from emel.engine.embedding import LEAST_TOKENS, MAX_TEXTS
 from emel.server.body import read_shape
 from emel.server.connection import unless_gone
-from emel.server.errors import ApiError, checked_tokens, invalid, too_long
+from emel.server.errors import ApiError, checked_tokens, invalid, timed_out, too_long
 from emel.server.holding import ready_model
 from emel.server.shapes import EmbeddingsRequest
 
@@ -62,6 +62,8 @@ async def _in_turn(request: Request, model: Model, shape: EmbeddingsRequest) -> 
     try:
         async with asyncio.timeout(settings.request_timeout):
             return await unless_gone(request, _embedded(state.embedding, model, shape))
+    except TimeoutError as error:
+        raise timed_out(settings.request_timeout) from error
     finally:
         state.n_embedding -= 1
 

@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from emel.server import sse
-from emel.server.errors import ANTHROPIC_PATHS, ApiError
+from emel.server.errors import ApiError, is_anthropic
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -49,4 +49,4 @@ def _is_open_stream(seen: list[Message]) -> bool:
 
 
 def _event(error: ApiError, scope: Scope) -> bytes:
-    return sse.event(error.anthropic_body, "error") if scope["path"] in ANTHROPIC_PATHS else sse.event(error.body)
+    return sse.event(error.anthropic_body, "error") if is_anthropic(scope["path"]) else sse.event(error.body)

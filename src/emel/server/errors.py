@@ -38,7 +38,7 @@ _TYPES = {
 }
 # https://docs.anthropic.com/en/api/errors
 _ANTHROPIC_TYPES = {413: "request_too_large", 500: "api_error", 503: "overloaded_error"}
-ANTHROPIC_PATHS = ("/v1/messages", "/v1/messages/count_tokens")
+_ANTHROPIC_PATH = "/v1/messages"
 
 
 _KINDS = (
@@ -92,8 +92,13 @@ class ApiError(Exception):
 
     def response(self, scope: Scope) -> Response:
         """The whole response, in the shape of the path that was asked for."""
-        body = self.anthropic_body if scope.get("path") in ANTHROPIC_PATHS else self.body
+        body = self.anthropic_body if is_anthropic(scope.get("path", "")) else self.body
         return JSONResponse(body, self.status, headers=self.headers)
+
+
+def is_anthropic(path: str) -> bool:
+    """Whether errors have Anthropic's shape there: so they have at paths that are none, too."""
+    return path == _ANTHROPIC_PATH or path.startswith(f"{_ANTHROPIC_PATH}/")
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
@@ -107,6 +112,12 @@ def checked_tokens(token_ids: object, n_vocab: int, param: str) -> list[int]:
         return checked_ids(token_ids, n_vocab)
     except RequestError as error:
         raise invalid(f"{param}: {error}", param) from None
+
+
+def timed_out(seconds: float | None) -> ApiError:
+    """504: the answer took longer than `seconds`, those of --timeout."""
+    allowed = "the time this server gives a request" if seconds is None else f"{seconds:g} seconds"
+    return ApiError(504, f"the answer was not ready within {allowed} (--timeout): ask for fewer tokens, or allow more")
 
 
 def too_long(n_prompt: int, n_ctx: int, param: str | None = None) -> ApiError:
@@ -158,7 +169,7 @@ def of_exception(error: BaseException) -> ApiError:
     if isinstance(error, ValidationError):
         return of_shape(error)
     if isinstance(error, TimeoutError):
-        return ApiError(504, "the answer was not ready within the time this server gives a request")
+        return timed_out(None)
     if isinstance(error, MemoryError):
         return ApiError(503, "the server has no memory left for this request: try again later")
     _log.error("a request failed", exc_info=error)

@@ -36,9 +36,10 @@ class Gate:
     def _refusal(self, scope: Scope) -> ApiError | None:
         headers = {name: value for name, value in scope["headers"] if name in _HEADERS}
         if self._keys and scope["path"] not in _OPEN_PATHS and not self._is_known(headers):
+            seen = "the API key sent is none of this server's" if any(_sent(headers)) else "an API key is needed"
             return ApiError(
                 401,
-                "an API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
+                f"{seen}: send one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
                 code="invalid_api_key",
                 headers={"www-authenticate": "Bearer"},
             )
@@ -50,10 +51,14 @@ class Gate:
 
     def _is_known(self, headers: dict[bytes, bytes]) -> bool:
         """Compares with every key, each in constant time, so that the time tells nothing of them."""
-        scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
-        given = [bearer.strip()] if scheme.lower() == b"bearer" else []
-        given.append(headers.get(b"x-api-key", b""))
-        return sum([hmac.compare_digest(each, key) for each in given for key in self._keys]) > 0
+        return sum([hmac.compare_digest(each, key) for each in _sent(headers) for key in self._keys]) > 0
+
+
+def _sent(headers: dict[bytes, bytes]) -> list[bytes]:
+    """The keys in the headers, which may be empty."""
+    scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
+    sent = [bearer.strip()] if scheme.lower() == b"bearer" else []
+    return [*sent, headers.get(b"x-api-key", b"")]
 
 
 _HEADERS = frozenset({b"authorization", b"x-api-key", b"content-length"})

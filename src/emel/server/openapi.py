@@ -22,7 +22,7 @@ from emel.server.answer_shapes import (
     TextCompletion,
     TokenCount,
 )
-from emel.server.errors import ANTHROPIC_PATHS
+from emel.server.errors import is_anthropic
 from emel.server.message_requests import MessagesRequest
 from emel.server.model_shapes import (
     Health,
@@ -184,7 +184,7 @@ def _reference(name: str) -> dict[str, Any]:
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
     schemas = {JSON: _answer(endpoint), EVENTS: _EVENT, TEXT: {"type": "string"}, HTML: {"type": "string"}}
     said = {kind: {"schema": schemas[kind]} for kind in endpoint.produces}
-    error = "AnthropicError" if endpoint.path in ANTHROPIC_PATHS else "Error"
+    error = "AnthropicError" if is_anthropic(endpoint.path) else "Error"
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
         "responses": {

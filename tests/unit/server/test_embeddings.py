@@ -123,6 +123,7 @@ def test_embeddings_take_no_longer_than_a_request_may(serve: Callable[..., TestC
     response = serve(model, request_timeout=0.05).post(PATH, json={"input": "a"})
     model.may_embed.set()
     assert response.status_code == 504
+    assert "within 0.05 seconds (--timeout)" in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("dimensions", [15, 17])

@@ -35,6 +35,9 @@ def test_no_key_and_wrong_keys_are_401(serve: Callable[..., TestClient], headers
     assert response.status_code == 401
     assert response.json()["error"]["type"] == "authentication_error"
     assert "Authorization: Bearer KEY" in response.json()["error"]["message"]
+    is_sent = headers.get("x-api-key") is not None
+    expected = "the API key sent is none of this server's: " if is_sent else "an API key is needed: "
+    assert response.json()["error"]["message"].startswith(expected)
     assert not model.requests
 
 
@@ -93,8 +96,12 @@ def test_more_requests_than_may_wait_are_429(serve: Callable[..., TestClient]) -
 
 def test_an_answer_that_takes_too_long_is_504_and_given_up(serve: Callable[..., TestClient]) -> None:
     model = FakeModel()
-    response = serve(model, request_timeout=0.05).post(PATH, json=CHAT)
+    client = serve(model, request_timeout=0.05)
+    response = client.post(PATH, json=CHAT)
     assert response.status_code == 504
+    told = "the answer was not ready within 0.05 seconds (--timeout): ask for fewer tokens, or allow more"
+    assert response.json()["error"]["message"] == told
+    assert told in client.post(PATH, json={**CHAT, "stream": True}).text
     assert model.requests[0].is_cancelled.wait(5)
 
 
@@ -126,3 +133,7 @@ def test_errors_have_anthropics_shape_under_its_paths(serve: Callable[..., TestC
         assert response.json()["type"] == "error"
         assert response.json()["error"]["type"] == kind
     assert client.get("/v1/messages", headers=headers).json()["type"] == "error"
+    for path in ("/v1/messages/batches", "/v1/messages/nope"):
+        assert client.post(path, json={}, headers=headers).json()["error"]["type"] == "not_found_error"
+        assert client.post(path, json={}, headers=headers).json()["type"] == "error"
+    assert "type" not in client.post("/v1/messagesque", json={}, headers=headers).json()

@@ -130,6 +130,12 @@ def test_times_are_observed_once_for_each_answer(serve: Callable[..., TestClient
     assert seen['emel_http_responses_total{path="/v1/chat/completions",status="200"}'] == 1
 
 
+def test_a_path_with_a_name_in_it_is_told_without_the_frameworks_syntax(serve: Callable[..., TestClient]) -> None:
+    client = serve(FakeModel("x"))
+    client.get("/v1/models/fake")
+    assert samples(client)['emel_http_responses_total{path="/v1/models/{name}",status="200"}'] == 1
+
+
 def test_paths_that_clients_make_up_are_one_metric(serve: Callable[..., TestClient]) -> None:
     client = serve(FakeModel("x"))
     for name in "abc":
