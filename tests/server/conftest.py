@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -39,12 +40,13 @@ class Server:
         return self.models.first.model
 
 
-@pytest.fixture(scope="session")
-def server(smollm2_path: Path) -> Iterator[Server]:
-    models = ServedModels({"smollm2": lambda: emel.load(smollm2_path, n_threads=2)})
-    app = create_app(models, Settings())
+@contextlib.contextmanager
+def serving(path: Path, settings: Settings) -> Iterator[Server]:
+    """A server of the small model."""
+    models = ServedModels({"smollm2": lambda: emel.load(path, n_threads=2)})
+    app = create_app(models, settings)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        running = uvicorn.Server(new_config(app, Settings()))
+        running = uvicorn.Server(new_config(app, settings))
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
         thread.start()
         found = Server(f"http://127.0.0.1:{listener.getsockname()[1]}", models)
@@ -61,6 +63,12 @@ def server(smollm2_path: Path) -> Iterator[Server]:
         finally:
             running.should_exit = True
             thread.join()
+
+
+@pytest.fixture(scope="session")
+def server(smollm2_path: Path) -> Iterator[Server]:
+    with serving(smollm2_path, Settings()) as running:
+        yield running
 
 
 GEOMETRY = Geometry(n_layers=1, d_model=64, n_heads=2, n_kv_heads=1, d_ff=64, n_ctx=512)

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from emel.server.settings import Settings
+from server.conftest import serving
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from server.conftest import Server
 
@@ -92,6 +96,8 @@ def test_the_wave_and_the_states_of_a_machine_are_drawn(page: Page) -> None:
     ask(page, "Write a very long story about a fox who counts to a thousand.")
     page.get_by_role("tab", name="Wave").click()
     expect(page.locator("#lanes tbody tr")).to_have_count(1)
+    expect(page.locator("#wave-figures")).to_contain_text("the last computed 1 token")
+    expect(page.locator("#wave-figures")).not_to_contain_text("1 tokens")
     expect(page.locator("#diagram [data-state='DECODING'].lit")).to_have_count(1)
     expect(page.locator("#doc code")).to_have_text(["context.ids", "text", "error"])
     expect(page.locator("#doc")).not_to_contain_text("`")
@@ -101,6 +107,47 @@ def test_the_wave_and_the_states_of_a_machine_are_drawn(page: Page) -> None:
     expect(page.locator("#steps li").first).to_be_visible()
     page.get_by_role("tab", name="Chat").click()
     page.locator("#stop").click()
+
+
+def test_a_server_with_keys_asks_for_one_and_goes_on(browser: Browser, smollm2_path: Path) -> None:
+    with serving(smollm2_path, Settings(api_keys=("secret",))) as server:
+        page = browser.new_page()
+        page.set_default_timeout(SECONDS)
+        page.goto(f"{server.url}/")
+        expect(page.locator("#key")).to_be_focused()
+        expect(page.locator("#notice")).to_contain_text("enter this server's key below")
+        page.locator("#temperature").fill("0")
+        ask(page, "What is the capital of France?")
+        expect(page.locator("#key")).to_be_focused()
+        page.locator("#key").fill("wrong")
+        page.locator("#key").press("Enter")
+        expect(page.locator("#notice")).to_contain_text("not a key of this server")
+        page.locator("#key").fill("secret")
+        page.locator("#key").press("Enter")
+        expect(page.locator(".assistant .body")).to_have_text(PARIS)
+        expect(page.locator("#notice")).to_be_empty()
+        page.locator("#key").fill("")
+        page.get_by_role("tab", name="Wave").click()
+        expect(page.locator("#key")).to_be_focused()
+        page.locator("#key").fill("secret")
+        page.locator("#key").press("Enter")
+        expect(page.locator("#wave-figures")).to_contain_text("of 8 lanes")
+        page.close()
+
+
+def test_a_gentle_temperature_is_told_and_can_be_left_to_the_server(browser: Browser, server: Server) -> None:
+    page = browser.new_page()
+    page.goto(f"{server.url}/")
+    expect(page.locator("#given")).to_have_text("temperature 0.2")
+    page.locator("#settings summary").click()
+    page.get_by_role("button", name="The server's values").click()
+    expect(page.locator("#temperature")).to_have_value("")
+    expect(page.locator("#given")).to_have_text("the server's own values")
+    with page.expect_request("**/v1/chat/completions") as sent:
+        ask(page, "Hi")
+    assert "temperature" not in sent.value.post_data_json
+    page.locator("#stop").click(force=True)
+    page.close()
 
 
 def test_an_error_is_told_in_the_servers_words(page: Page) -> None:

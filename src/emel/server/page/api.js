@@ -14,18 +14,35 @@ function headers() {
   return key ? { authorization: `Bearer ${key}` } : {};
 }
 
+const counted = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
+
 async function failure(response) {
-  try {
-    return (await response.json()).error.message;
-  } catch {
-    return `the server answered ${response.status}`;
-  }
+  const told = await response.json().catch(() => null);
+  const error = new Error(told?.error?.message ?? `the server answered ${response.status}`);
+  return Object.assign(error, { status: response.status });
+}
+
+let afterKey = null; // what waits for a key
+
+// Whether the error was the want of a key: then the field for it is shown, and `goOn` called once one is entered.
+function asksForKey(error, goOn) {
+  if (error.status !== 401) return false;
+  const field = byId("key");
+  byId("notice").textContent = field.value
+    ? "This is not a key of this server: enter this server's key below."
+    : "An API key is needed: enter this server's key below.";
+  afterKey = goOn;
+  show("chat");
+  byId("settings").open = true;
+  field.focus();
+  field.select();
+  return true;
 }
 
 // Calls `hear` with the data of each event, until the stream ends or `signal` aborts it.
 async function readEvents(path, options, hear) {
   const response = await fetch(path, options);
-  if (!response.ok) throw new Error(await failure(response));
+  if (!response.ok) throw await failure(response);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
   for (;;) {
@@ -69,15 +86,23 @@ byId("theme").addEventListener("click", () => {
   root.dataset.theme = isDark ? "light" : "dark";
 });
 
+// Whether the server told its models.
 async function loadModels() {
   const response = await fetch("v1/models", { headers: headers() });
   if (!response.ok) {
-    byId("notice").textContent = await failure(response);
-    return;
+    const error = await failure(response);
+    if (!asksForKey(error, afterKey)) byId("notice").textContent = error.message;
+    return false;
   }
   byId("notice").textContent = "";
   const models = (await response.json()).data;
   byId("model").replaceChildren(...models.map((each) => element("option", { textContent: each.id })));
+  return true;
 }
 
-byId("key").addEventListener("change", loadModels);
+byId("key").addEventListener("change", async () => {
+  if (!(await loadModels())) return;
+  const goOn = afterKey ?? (() => byId("text").focus());
+  afterKey = null;
+  goOn();
+});

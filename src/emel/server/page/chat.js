@@ -66,8 +66,8 @@ function hear(answer, told, event) {
   if (event.timings) {
     const { ttft_ms, predicted_n, predicted_per_second, cache_n } = event.timings;
     byId("figures").textContent =
-      `first token ${Math.round(ttft_ms)} ms · ${predicted_n} tokens · ${predicted_per_second.toFixed(1)} tokens/s · ` +
-      `${cache_n} prompt tokens reused · seed ${event.generation_settings.seed}`;
+      `first token ${Math.round(ttft_ms)} ms · ${counted(predicted_n, "token")} · ${predicted_per_second.toFixed(1)} tokens/s · ` +
+      `${counted(cache_n, "prompt token")} reused · seed ${event.generation_settings.seed}`;
   }
   drawLast();
 }
@@ -77,6 +77,7 @@ async function answerNow() {
   const messages = [...(system ? [{ role: "system", content: system }] : []), ...conversation];
   const answer = { role: "assistant", content: "", reasoning: "" };
   const told = {};
+  let failed = null;
   conversation.push(answer);
   running = new AbortController();
   byId("notice").textContent = "";
@@ -91,13 +92,14 @@ async function answerNow() {
     const options = { method: "POST", headers: headers(), body: JSON.stringify(body), signal: running.signal };
     await readEvents("v1/chat/completions", options, (event) => hear(answer, told, event));
   } catch (error) {
-    if (error.name !== "AbortError") byId("notice").textContent = error.message;
     if (!answer.content && !answer.reasoning) conversation.pop();
-  } finally {
-    running = null;
-    draw();
-    byId("text").focus();
+    failed = error.name === "AbortError" ? null : error;
   }
+  running = null;
+  draw();
+  if (failed && asksForKey(failed, retry)) return;
+  if (failed) byId("notice").textContent = failed.message;
+  byId("text").focus();
 }
 
 function send() {
@@ -136,5 +138,18 @@ byId("clear").addEventListener("click", () => {
   draw();
 });
 
-loadModels();
+// What a request will ask for, beside the heading: the fields are folded away, and one of them begins with a value.
+function drawSettings() {
+  const given = Object.entries(settings()).map(([name, value]) => `${name} ${value}`);
+  byId("given").textContent = given.join(" · ") || "the server's own values";
+}
+
+byId("settings").addEventListener("input", drawSettings);
+byId("defaults").addEventListener("click", () => {
+  for (const name of numbers) byId(name).value = "";
+  drawSettings();
+});
+
+drawSettings();
 byId("text").focus();
+loadModels();

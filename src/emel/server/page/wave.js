@@ -9,8 +9,8 @@ function drawWave(waves) {
   const wave = waves[byId("model").value] || Object.values(waves)[0];
   if (!wave) return;
   byId("wave-figures").textContent =
-    `${wave.lanes.length} of ${wave.n_lanes} lanes · ${wave.waiting.length} waiting · ${wave.n_steps} steps · ` +
-    `${wave.n_tokens_of_last_step} tokens in the last`;
+    `${wave.lanes.length} of ${wave.n_lanes} lanes · ${wave.waiting.length} waiting · ${counted(wave.n_steps, "step")}, ` +
+    `the last computed ${counted(wave.n_tokens_of_last_step, "token")}`;
   const share = (100 * wave.n_blocks_in_use) / Math.max(1, wave.n_blocks);
   const bar = element("div");
   bar.style.width = `${share}%`;
@@ -64,7 +64,7 @@ function follow() {
     .catch((error) => {
       if (error.name === "AbortError") return;
       byId("follow").checked = false;
-      byId("doc").textContent = error.message;
+      if (!asksForKey(error, () => show("wave"))) byId("doc").textContent = error.message;
     });
 }
 
@@ -74,7 +74,7 @@ async function watch() {
   try {
     if (!machines.length) {
       const response = await fetch("machines", { headers: headers() });
-      if (!response.ok) throw new Error(await failure(response));
+      if (!response.ok) throw await failure(response);
       machines = await response.json();
       byId("machine").replaceChildren(...machines.map((each) => element("option", { textContent: each.name })));
       byId("machine").value = "GeneratorMachine";
@@ -82,7 +82,8 @@ async function watch() {
     }
     await readEvents("live", { headers: headers(), signal: watching.signal }, drawWave);
   } catch (error) {
-    if (error.name !== "AbortError") byId("doc").textContent = error.message;
+    const goOn = () => show("wave");
+    if (error.name !== "AbortError" && !asksForKey(error, goOn)) byId("doc").textContent = error.message;
   } finally {
     watching = null;
   }
