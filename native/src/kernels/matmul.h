@@ -357,44 +357,66 @@ EMEL_INLINE F32 load_column(const uint16_t* p) { return f_load_f16(p); }
 EMEL_INLINE F32 load_column(const Bfloat* p) { return f_load_bf16(&p->bits); }
 EMEL_INLINE F32 load_column(const float* p) { return f_load(p); }
 
-// Four interleaved partial sums over k, joined (0 + 2) + (1 + 3).
-template <class Weight, int T>
-EMEL_INLINE void float_tile(const MatmulArgs& m, const Weight* columns, size_t group, size_t token) {
-  F32 acc[T][4];
+constexpr int kPartials = 4;  // interleaved sums over k, joined (0 + 2) + (1 + 3)
+
+// Columns k with kFirst <= k % kPartials < kFirst + kCount, as many sums at once as there are registers for.
+template <class Weight, int T, int kFirst, int kCount>
+EMEL_INLINE void add_columns(const MatmulArgs& m, const Weight* columns, size_t token, F32 (&sums)[T][kPartials]) {
+  F32 acc[T][kCount];
 #pragma unroll
   for (int t = 0; t < T; ++t) {
 #pragma unroll
-    for (int p = 0; p < 4; ++p) acc[t][p] = f_zero();
+    for (int p = 0; p < kCount; ++p) acc[t][p] = f_zero();
   }
   const float* x = reinterpret_cast<const float*>(m.activation + token * m.activation_stride);
   const size_t stride = m.activation_stride / sizeof(float);
   size_t k = 0;
-  for (; k + 4 <= m.cols; k += 4) {
+  for (; k + kPartials <= m.cols; k += kPartials) {
     const uint8_t* weights = reinterpret_cast<const uint8_t*>(columns + k * kRowsPerGroup);
-    constexpr size_t kStep = 4 * kRowsPerGroup * sizeof(Weight);
-    if (m.fetches_near) fetch_near(weights + kFetchNear, kStep);
-    if (T > 1 || m.fetches_near) fetch_far(weights + kFetchAhead, kStep);
+    constexpr size_t kStep = kPartials * kRowsPerGroup * sizeof(Weight);
+    if (kFirst == 0 && m.fetches_near) fetch_near(weights + kFetchNear, kStep);
+    if (kFirst == 0 && (T > 1 || m.fetches_near)) fetch_far(weights + kFetchAhead, kStep);
 #pragma unroll
-    for (int p = 0; p < 4; ++p) {
-      const F32 w = load_column(columns + (k + static_cast<size_t>(p)) * kRowsPerGroup);
+    for (int p = 0; p < kCount; ++p) {
+      const size_t at = k + static_cast<size_t>(kFirst + p);
+      const F32 w = load_column(columns + at * kRowsPerGroup);
 #pragma unroll
       for (int t = 0; t < T; ++t) {
-        acc[t][p] = f_fma(w, f_set1(x[static_cast<size_t>(t) * stride + k + static_cast<size_t>(p)]), acc[t][p]);
+        acc[t][p] = f_fma(w, f_set1(x[static_cast<size_t>(t) * stride + at]), acc[t][p]);
+        if constexpr (T > 1) f_keep_order(acc[t][p]);
       }
     }
   }
 #pragma unroll
-  for (int p = 0; p < 3; ++p) {
-    if (k + static_cast<size_t>(p) >= m.cols) break;
-    const F32 w = load_column(columns + (k + static_cast<size_t>(p)) * kRowsPerGroup);
+  for (int p = 0; p < kCount; ++p) {
+    const size_t at = k + static_cast<size_t>(kFirst + p);
+    if (at >= m.cols) break;
+    const F32 w = load_column(columns + at * kRowsPerGroup);
 #pragma unroll
     for (int t = 0; t < T; ++t) {
-      acc[t][p] = f_fma(w, f_set1(x[static_cast<size_t>(t) * stride + k + static_cast<size_t>(p)]), acc[t][p]);
+      acc[t][p] = f_fma(w, f_set1(x[static_cast<size_t>(t) * stride + at]), acc[t][p]);
     }
   }
 #pragma unroll
   for (int t = 0; t < T; ++t) {
-    const F32 sum = f_add(f_add(acc[t][0], acc[t][2]), f_add(acc[t][1], acc[t][3]));
+#pragma unroll
+    for (int p = 0; p < kCount; ++p) sums[t][kFirst + p] = acc[t][p];
+  }
+}
+
+template <class Weight, int T>
+EMEL_INLINE void float_tile(const MatmulArgs& m, const Weight* columns, size_t group, size_t token) {
+  F32 sums[T][kPartials];
+  if constexpr (T == 1 || kFloatPartials == kPartials) {
+    add_columns<Weight, T, 0, kPartials>(m, columns, token, sums);
+  } else {
+    static_assert(kFloatPartials * 2 == kPartials);
+    add_columns<Weight, T, 0, kFloatPartials>(m, columns, token, sums);
+    add_columns<Weight, T, kFloatPartials, kFloatPartials>(m, columns, token, sums);
+  }
+#pragma unroll
+  for (int t = 0; t < T; ++t) {
+    const F32 sum = f_add(f_add(sums[t][0], sums[t][2]), f_add(sums[t][1], sums[t][3]));
     store_rows(m, group, token + static_cast<size_t>(t), sum);
   }
 }

@@ -20,7 +20,8 @@ struct I32 {
 };
 
 // Tile shapes that fit the register file.
-constexpr int kFloatTokens = 1;  // tokens per tile with float weights
+constexpr int kFloatTokens = 3;  // tokens per tile with float weights
+constexpr int kFloatPartials = 2;  // of their four sums over k at once, 2 or 4
 constexpr int kScoreRows = 4;  // query rows and blocks of keys per tile of attention scores
 constexpr int kScoreBlocks = 1;
 constexpr int kValueRows = 2;  // query rows and vectors of a head per tile of attention values
@@ -53,6 +54,8 @@ EMEL_INLINE F32 f_min(F32 a, F32 b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_
 EMEL_INLINE F32 f_fma(F32 a, F32 b, F32 c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
+// What is written before it is done before it: else more is loaded ahead than there are registers for.
+EMEL_INLINE void f_keep_order(F32& a) { __asm__ volatile("" : "+x"(a.lo), "+x"(a.hi)); }
 EMEL_INLINE F32 f_load_f16(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};

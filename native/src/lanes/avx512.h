@@ -20,6 +20,7 @@ constexpr int kTileTokens = 8;
 constexpr int kChainTokens = 4;  // tokens per tile that have the planes in chains of their own (dot_single)
 constexpr bool kShiftSums = true;  // fields of two bits are shifted down in the sums, not in the weights
 constexpr int kFloatTokens = 4;  // tokens per tile with float weights
+constexpr int kFloatPartials = 4;  // of their four sums over k at once, 2 or 4
 constexpr int kScoreRows = 8;  // query rows and blocks of keys per tile of attention scores
 constexpr int kScoreBlocks = 2;
 constexpr int kValueRows = 4;  // query rows and vectors of a head per tile of attention values
@@ -40,6 +41,7 @@ EMEL_INLINE F32 f_div(F32 a, F32 b) { return _mm512_div_ps(a, b); }
 EMEL_INLINE F32 f_max(F32 a, F32 b) { return _mm512_max_ps(a, b); }
 EMEL_INLINE F32 f_min(F32 a, F32 b) { return _mm512_min_ps(a, b); }
 EMEL_INLINE F32 f_fma(F32 a, F32 b, F32 c) { return _mm512_fmadd_ps(a, b, c); }
+EMEL_INLINE void f_keep_order(F32&) {}  // there are registers enough
 EMEL_INLINE F32 f_load_f16(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }

@@ -21,6 +21,7 @@ struct I32 {
 
 // Tile shapes that fit the register file: 32 registers.
 constexpr int kFloatTokens = 1;  // tokens per tile with float weights
+constexpr int kFloatPartials = 4;  // of their four sums over k at once, 2 or 4
 constexpr int kScoreRows = 6;  // query rows and blocks of keys per tile of attention scores
 constexpr int kScoreBlocks = 1;
 constexpr int kValueRows = 6;  // query rows and vectors of a head per tile of attention values
@@ -65,6 +66,7 @@ EMEL_INLINE F32 f_div(F32 a, F32 b) { EMEL_QUARTERS(F32, vdivq_f32(a.v[q], b.v[q
 EMEL_INLINE F32 f_max(F32 a, F32 b) { EMEL_QUARTERS(F32, vbslq_f32(vcgtq_f32(a.v[q], b.v[q]), a.v[q], b.v[q])); }
 EMEL_INLINE F32 f_min(F32 a, F32 b) { EMEL_QUARTERS(F32, vbslq_f32(vcltq_f32(a.v[q], b.v[q]), a.v[q], b.v[q])); }
 EMEL_INLINE F32 f_fma(F32 a, F32 b, F32 c) { EMEL_QUARTERS(F32, vfmaq_f32(c.v[q], a.v[q], b.v[q])); }
+EMEL_INLINE void f_keep_order(F32&) {}  // there are registers enough
 EMEL_INLINE F32 f_load_f16(const uint16_t* p) {
   EMEL_QUARTERS(F32, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * q))));
 }

@@ -26,6 +26,7 @@ constexpr int kTileTokens = 1;
 constexpr int kChainTokens = 1;  // tokens per tile that have the planes in chains of their own (dot_single)
 constexpr bool kShiftSums = false;  // fields of two bits are shifted down in the sums, not in the weights
 constexpr int kFloatTokens = 1;  // tokens per tile with float weights
+constexpr int kFloatPartials = 4;  // of their four sums over k at once, 2 or 4
 constexpr int kScoreRows = 1;  // query rows and blocks of keys per tile of attention scores
 constexpr int kScoreBlocks = 1;
 constexpr int kValueRows = 1;  // query rows and vectors of a head per tile of attention values
@@ -73,6 +74,7 @@ EMEL_INLINE F32 f_fma(F32 a, F32 b, F32 c) {
   EMEL_LANES r.v[lane] = __builtin_fmaf(a.v[lane], b.v[lane], c.v[lane]);
   return r;
 }
+EMEL_INLINE void f_keep_order(F32&) {}  // there are registers enough
 EMEL_INLINE F32 f_load_f16(const uint16_t* p) {
   F32 r;
   EMEL_LANES r.v[lane] = half_to_float(p[lane]);
