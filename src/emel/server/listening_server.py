@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from emel.errors import EmelError
 from emel.server.chunked_wire import ChunkedWire
+from emel.server.listeners import listening
 from emel.server.wire import WIRE
 
 if TYPE_CHECKING:
@@ -81,10 +82,26 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: Starlette) -> None:
         super().__init__(config)
         self._state = app.state
+        self._at_path: socket.socket | None = None
+
+    def serve_at(self, bound: socket.socket) -> None:
+        """Serves at an address or a path until a signal."""
+        self._at_path = bound if bound.family is socket.AF_UNIX else None
+        self.run([bound] if self._at_path is None else [])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        if self._at_path is not None:  # uvicorn would take the path of whoever has it, and let everybody in
+            self.servers.append(await self._listen_at_path(self._at_path))
         gc.freeze()  # what was imported stays, so no collection between two tokens has to walk through it
+
+    async def _listen_at_path(self, bound: socket.socket) -> asyncio.Server:
+        config: Any = self.config
+        new_protocol = partial(
+            config.http_protocol_class, config=config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        loop = asyncio.get_running_loop()
+        return await loop.create_unix_server(new_protocol, sock=bound, ssl=config.ssl, backlog=config.backlog)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -103,22 +120,16 @@ class _Server(uvicorn.Server):
 
 
 def serve(app: Starlette, settings: Settings, say_url: Callable[[str], None]) -> int:
-    """Serves until a signal ends it; the exit code. OSError when it cannot listen there, EmelError without its TLS.
+    """Serves until a signal ends it; the exit code. EmelError when it cannot listen there, or without its TLS.
 
     say_url: told where the server can be reached, once it listens.
     """
     config = new_config(app, settings)
     _load(config, settings)
     server = _Server(config, app)
-    if config.uds is not None:
-        say_url(settings.host)
-        server.run()
-    else:
-        with _listener(settings) as bound:
-            scheme = "https" if settings.tls_key else "http"
-            host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            say_url(f"{scheme}://{host}:{bound.getsockname()[1]}")
-            server.run(sockets=[bound])
+    with listening(settings) as (bound, url):
+        say_url(url)
+        server.serve_at(bound)
     return 0 if server.started else 1
 
 
@@ -128,7 +139,6 @@ def new_config(app: Starlette, settings: Settings) -> uvicorn.Config:
         app,
         host=settings.host,
         port=settings.port,
-        uds=settings.host if settings.host.endswith(".sock") else None,
         http=cast("Any", partial(_Protocol, stalled_seconds=settings.stalled_seconds)),
         loop="uvloop",
         ws="none",
@@ -151,15 +161,6 @@ def _load(config: uvicorn.Config, settings: Settings) -> None:
             f"{error.strerror or error}",
             hint="both are PEM files, and the certificate is that of the key",
         ) from error
-
-
-def _listener(settings: Settings) -> socket.socket:
-    """Its connections end when a client reads nothing of what it is sent for so long (Linux: tcp(7))."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1e3 * settings.stalled_seconds))
-    return listener
 
 
 def log_to_stderr(level: int) -> None:

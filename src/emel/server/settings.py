@@ -38,4 +38,9 @@ class Settings:
     @property
     def is_public(self) -> bool:
         """Whether others than this machine can reach it."""
-        return self.host not in LOOPBACK and not self.host.endswith(".sock")
+        return self.host not in LOOPBACK and not self.is_at_path
+
+    @property
+    def is_at_path(self) -> bool:
+        """Whether it listens at a Unix socket."""
+        return self.host.endswith(".sock")

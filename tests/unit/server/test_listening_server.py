@@ -19,7 +19,8 @@ from emel.engine.results import Chunk
 from emel.server import listening_server
 from emel.server.app import create_app
 from emel.server.chunked_wire import ChunkedWire
-from emel.server.listening_server import _listener, new_config
+from emel.server.listeners import listener as new_listener
+from emel.server.listening_server import new_config
 from emel.server.served import ServedModels
 from emel.server.settings import Settings
 from unit.server.fake_model import FakeModel
@@ -69,7 +70,7 @@ def texts_of(body: bytes) -> list[bytes]:
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux has it")
 def test_a_client_that_reads_nothing_loses_its_connection() -> None:
     with (
-        _listener(Settings(port=0, stalled_seconds=0.3)) as listener,
+        new_listener(Settings(port=0, stalled_seconds=0.3)) as listener,
         socket.create_connection(listener.getsockname()[:2]) as client,
         listener.accept()[0] as accepted,
     ):
