@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     from emel.bench.lane import EMEL, LLAMA_CPP
     from emel.bench.streaming_bars import bars_table, measure_bars
     from emel.bench.streaming_lanes import OVERHEAD_BYTES, Conditions, measure
-    from emel.engine.budget import parse_memory
+    from emel.engine.amounts import parse_memory
     from emel.gguf import open_gguf
     from emel.io.speed import measure_model
     from emel.kernel.threads import choose_threads

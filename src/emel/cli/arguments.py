@@ -47,6 +47,30 @@ def number(lowest: float, highest: float = math.inf) -> Callable[[str], float]:
     return parse
 
 
+def memory_amount(text: str) -> str:
+    """An argparse type: an amount of memory or a share of it, as typed."""
+    from emel.engine.amounts import parse_memory
+    from emel.errors import RequestError
+
+    try:
+        parse_memory(text)
+    except RequestError as error:
+        raise argparse.ArgumentTypeError(f"{str(error).removeprefix('memory is ')}: {error.hint}") from None
+    return text
+
+
+def byte_amount(text: str) -> int:
+    """An argparse type: bytes, 1 or more, with a unit or without."""
+    from emel.engine.amounts import parse_bytes
+
+    n_bytes = parse_bytes(text)
+    if n_bytes is None:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is no amount: give bytes, or such as 10MiB")
+    if n_bytes < 1:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is below 1 byte, the lowest value allowed")
+    return n_bytes
+
+
 def metadata_override(text: str) -> tuple[str, int | float | bool | str]:
     """An argparse type: KEY=TYPE:VALUE."""
     from emel.gguf import MetadataError, parse_override
@@ -107,11 +131,16 @@ def add_session(parser: argparse.ArgumentParser) -> None:
     """`-c`, `-t` and the choice of kernels."""
     group = parser.add_argument_group("session")
     group.add_argument(
-        "-c", "--ctx-size", type=whole_number(0), metavar="N", help="tokens of context (0: as many as the model allows)"
+        "-c",
+        "--ctx-size",
+        type=whole_number(0),
+        metavar="N",
+        help="tokens of context (default: 4096, or fewer if the model or --memory has them; 0: all of the model)",
     )
     group.add_argument("-t", "--threads", type=whole_number(1), metavar="N", help="threads (default: see emel doctor)")
     group.add_argument(
         "--memory",
+        type=memory_amount,
         metavar="AMOUNT",
         help="what the model may take, such as 2GiB, or 50%% of what is available; what does not fit is streamed",
     )

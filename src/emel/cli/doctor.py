@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from emel.cli.arguments import add_model, chosen_model, whole_number
+from emel.cli.arguments import add_model, chosen_model, memory_amount, whole_number
 from emel.cli.inspect import forecast_lines, least_bytes
 from emel.cli.models import locate
 from emel.cli.terminal import UsageError, write_out
@@ -89,7 +89,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Without MODEL: the default one, if it was fetched. Nothing is fetched. Takes about a second."
     parser.add_argument("words", nargs="?", metavar="MODEL", help="the model to judge")
     parser.add_argument("-t", "--threads", type=whole_number(1), metavar="N", help="measure with N threads")
-    parser.add_argument("--memory", metavar="AMOUNT", help="what the model may take, such as 2GiB or 50%%")
+    parser.add_argument(
+        "--memory", type=memory_amount, metavar="AMOUNT", help="what the model may take, such as 2GiB or 50%%"
+    )
     parser.add_argument("--no-measure", action="store_true", help="skip the measurements")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     add_model(parser)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from emel.cli.arguments import add_model, chosen_model, whole_number
+from emel.cli.arguments import add_model, chosen_model, memory_amount, whole_number
 from emel.cli.models import locate
 from emel.cli.terminal import UsageError, write_out
 
@@ -26,7 +26,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="everything as one JSON object")
     parser.add_argument("--full", action="store_true", help="whole arrays and texts, however long")
     parser.add_argument("-c", "--ctx-size", type=whole_number(1), metavar="N", help="context of the memory estimate")
-    parser.add_argument("--memory", metavar="AMOUNT", help="what would be streamed, within 2GiB or 50%%")
+    parser.add_argument(
+        "--memory", type=memory_amount, metavar="AMOUNT", help="what would be streamed, within 2GiB or 50%%"
+    )
     add_model(parser)
 
 

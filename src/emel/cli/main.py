@@ -69,7 +69,9 @@ class Parser(argparse.ArgumentParser):
         from emel.cli.other_engines import flag_hint
 
         words = sys.argv[1:] if args is None else args
-        if self._subparsers is None and (foreign := flag_hint(words, self._option_string_actions)):
+        if self._subparsers is None and (
+            foreign := flag_hint(words, self._option_string_actions, serves=self.prog == "emel serve")
+        ):
             self._refuse(f"{self.prog} has no {foreign[0]}", foreign[1])
         return super().parse_known_args(args, namespace)
 

@@ -55,7 +55,52 @@ _FLAGS = {
     "--max-new-tokens --num-predict": "-n N is the most tokens to write",
     "--repetition-penalty": "--repeat-penalty is its name here",
     "--format --response-format": "--json-schema SCHEMA, where {} is any object",
+    "--webui --no-webui --ui --no-ui": "leave it out: the page is always there",
+    "--no-slots --no-metrics --no-props --log-file --log-colors --log-timestamps --log-prefix": _LEAVE_OUT,
+    "--path --api-prefix --threads-http --props-endpoint --reuse-port": _LEAVE_OUT,
+    "--reasoning-format": "a request has it: reasoning_format",
+    "-rea --reasoning --reasoning-budget --think": (
+        "--chat-template-kwargs '{\"enable_thinking\": false}', or chat_template_kwargs in a request"
+    ),
+    "--reasoning-parser --tool-call-parser --enable-auto-tool-choice": (
+        "leave it out: thoughts and calls are found by the chat template"
+    ),
+    "-sps --slot-prompt-similarity --cache-reuse -cram --cache-ram -kvu --kv-unified --swa-full": _LEAVE_OUT,
+    "--cache-prompt": _ALWAYS,
+    "--no-cache-prompt": "a request has it: cache_prompt",
+    "--slot-save-path": "in Python: model.save_session",
+    "--pooling": "a request has it: pooling",
+    "--rerank --reranking": "leave it out: EMEL does not rank",
+    "--models-dir --models-preset --models-max": "name the models: emel serve [NAME=]MODEL ..., within --memory",
+    "--sleep-idle-seconds --keep-alive": "--idle-unload S unloads a model that nobody used for so long",
+    "-to": "--timeout S is the time a request may take",
+    "--max-num-queue --max-queued-requests": "--max-waiting N is how many requests wait",
+    "--allowed-origins --cors": "--cors-origins ORIGIN[,ORIGIN]",
     "--lookup-cache-static -lcs --lookup-cache-dynamic -lcd --trust-remote-code": _LEAVE_OUT,
+}
+
+# What a command answers with is a field of each request to a server: flags of `emel run`, and the field.
+_FIELDS = {
+    "-n --predict --n-predict --max-tokens": "max_tokens",
+    "-s --seed": "seed",
+    "--temp --temperature": "temperature",
+    "--top-k": "top_k",
+    "--top-p": "top_p",
+    "--min-p": "min_p",
+    "--typical --typical-p": "typical_p",
+    "--repeat-penalty": "repeat_penalty",
+    "--repeat-last-n": "repeat_last_n",
+    "--presence-penalty": "presence_penalty",
+    "--frequency-penalty": "frequency_penalty",
+    "--mirostat": "mirostat",
+    "--samplers --sampler-seq --sampling-seq": "samplers",
+    "-l --logit-bias": "logit_bias",
+    "--ignore-eos": "ignore_eos",
+    "--stop -r --reverse-prompt": "stop",
+    "-j --json-schema -jf --json-schema-file": "response_format",
+    "--grammar --grammar-file": "grammar",
+    "--chat-template-kwargs": "chat_template_kwargs",
+    "-p --prompt -f --file -sys --system --system-prompt": "messages",
 }
 
 _COMMANDS = {
@@ -75,9 +120,14 @@ _COMMANDS = {
 }
 
 
-def flag_hint(words: Sequence[str], known: Container[str]) -> tuple[str, str] | None:
-    """The first word that is a flag of another engine and none of `known`, and what to do instead."""
+def flag_hint(words: Sequence[str], known: Container[str], *, serves: bool = False) -> tuple[str, str] | None:
+    """The first word that is a flag of another engine and none of `known`, and what to do instead.
+
+    serves: of a server, where what an answer depends on belongs in its request.
+    """
     hints = _by_word(_FLAGS)
+    if serves:
+        hints |= {flag: f"it belongs in the request, as {field}" for flag, field in _by_word(_FIELDS).items()}
     for word in words:
         if word == "--":
             break

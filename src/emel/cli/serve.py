@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import errno
-import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emel.cli.arguments import add_session, number, whole_number
-from emel.cli.files import read_file
+from emel.cli.arguments import add_session, byte_amount, number, whole_number
+from emel.cli.keys import given_keys
 from emel.cli.models import load_keywords, locate
 from emel.cli.terminal import UsageError, say
-from emel.errors import EmelError
+from emel.text.errors import shown
 
 if TYPE_CHECKING:
     from emel.engine.budget import Grant
@@ -31,7 +30,7 @@ examples:
 The page is at http://127.0.0.1:8080/. SIGTERM lets running requests end; a second signal ends at once.
 """
 _ALWAYS = ("--metrics", "--slots", "--props", "--jinja", "-cb", "--cont-batching", "--embedding", "--embeddings")
-_MOST_KEY_BYTES = 1 << 20
+_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -42,13 +41,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "models", nargs="*", metavar="[NAME=]MODEL", help="models to serve, the first for requests that name none"
     )
     parser.add_argument("-m", "--model", action="append", default=[], metavar="[NAME=]MODEL", help="one of them")
+    parser.add_argument(
+        "-hf",
+        "--hf-repo",
+        action="append",
+        type=_repository,
+        dest="model",
+        metavar="[NAME=]OWNER/REPO[:QUANT]",
+        help="the same as -m hf:OWNER/REPO[:QUANT]",
+    )
     parser.add_argument("-a", "--alias", metavar="NAME[,NAME]", help="further names of the first model")
     parser.add_argument("--offline", action="store_true", help="never use the network to fetch models")
     add_session(parser)
     parser.add_argument("-np", "--parallel", type=whole_number(1, 256), metavar="N", help="requests that run at a time")
     where = parser.add_argument_group("where")
     where.add_argument(
-        "--host", default="127.0.0.1", help="address, or a path that ends in .sock (default: %(default)s)"
+        "--host", type=_host, default="127.0.0.1", help="address, or a path that ends in .sock (default: %(default)s)"
     )
     where.add_argument("--port", type=whole_number(0, 65535), default=8080, help="port (default: %(default)s)")
     where.add_argument("--ssl-key-file", metavar="FILE", help="private key; with it the server speaks TLS")
@@ -58,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     who.add_argument("--api-key-file", metavar="FILE", help="keys, one a line; # begins a comment")
     who.add_argument("--cors-origins", metavar="ORIGIN[,ORIGIN]", help="origins whose pages may call (default: none)")
     limits = parser.add_argument_group("limits")
-    limits.add_argument("--max-body", type=whole_number(1), metavar="BYTES", help="largest body (default: 10 MiB)")
+    limits.add_argument("--max-body", type=byte_amount, metavar="AMOUNT", help="largest body (default: 10MiB)")
     limits.add_argument("--max-waiting", type=whole_number(0), metavar="N", help="requests that wait (default: 64)")
     limits.add_argument("--timeout", type=number(0.001), metavar="S", help="seconds a request may take (default: none)")
     limits.add_argument("--drain", type=number(0), metavar="S", help="seconds for running requests at the end (30)")
@@ -79,17 +87,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"emel serve needs the server's packages ({error.name}): pip install 'emel[server]'") from None
     settings = _settings(arguments)
     log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)
-    if settings.is_public and not settings.api_keys:
-        say(f"warning: everybody who reaches {settings.host} can use this server: set --api-key")
     models = _models(arguments)
     names = ", ".join(each.name for each in models)
-    try:
-        return serve(create_app(models, settings), settings, lambda url: say(f"serving {names} on {url}"))
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        taken = f"port {settings.port} of {settings.host} is taken: {os.strerror(error.errno).lower()}"
-        raise EmelError(taken, hint="--port N takes another, --port 0 any that is free") from error
+
+    def say_url(url: str) -> None:
+        if settings.is_public and not settings.api_keys:
+            say(f"warning: everybody who reaches {settings.host} can use this server: set --api-key")
+        say(f"serving {names} on {url}")
+
+    return serve(create_app(models, settings), settings, say_url)
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -107,30 +113,38 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     return Settings(
         host=arguments.host,
         port=arguments.port,
-        api_keys=_keys(arguments),
-        cors_origins=tuple(_parts(arguments.cors_origins)),
+        api_keys=given_keys(arguments.api_key, arguments.api_key_file),
+        cors_origins=_origins(arguments.cors_origins),
         tls_key=arguments.ssl_key_file,
         tls_certificate=arguments.ssl_cert_file,
         **{name: value for name, value in given.items() if value is not None},
     )
 
 
-def _keys(arguments: argparse.Namespace) -> tuple[str, ...]:
-    keys = _parts(arguments.api_key or os.environ.get("EMEL_API_KEY"))
-    if arguments.api_key_file:
-        lines = _key_lines(arguments.api_key_file)
-        found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-        if not found:
-            raise UsageError(f"--api-key-file {arguments.api_key_file}: there is no key in it")
-        keys += found
-    return tuple(keys)
+def _repository(text: str) -> str:
+    """An argparse type: a repository of Hugging Face, as `-m` takes it."""
+    name, equals, repository = text.rpartition("=")
+    return f"{name}{equals}hf:{repository.removeprefix('hf:')}"
 
 
-def _key_lines(path: str) -> list[str]:
-    try:
-        return read_file(path, _MOST_KEY_BYTES).decode().splitlines()
-    except UnicodeDecodeError:
-        raise UsageError(f"--api-key-file {path} is not valid UTF-8") from None
+def _host(text: str) -> str:
+    """An argparse type: an address or a path, and no URL."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty: 127.0.0.1 is this machine alone, 0.0.0.0 all that reach it")
+    if "://" in text:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is a URL: an address is wanted, such as 127.0.0.1")
+    return text
+
+
+def _origins(text: str | None) -> tuple[str, ...]:
+    origins = tuple(_parts(text))
+    for each in origins:
+        if not _ORIGIN.fullmatch(each):
+            raise UsageError(
+                f"argument --cors-origins: {shown(each)} is no origin: http://HOST[:PORT] or https://HOST[:PORT] is "
+                "wanted, without a / at its end, or * for all"
+            )
+    return origins
 
 
 def _parts(text: str | None) -> list[str]:
@@ -141,7 +155,7 @@ def _models(arguments: argparse.Namespace) -> ServedModels:
     """What loads each model, within one budget if there is one."""
     from functools import partial
 
-    from emel.engine.budget import parse_memory
+    from emel.engine.amounts import parse_memory
     from emel.engine.needs import needed_bytes
     from emel.engine.options import DEFAULT_LANES, LoadOptions
     from emel.server.served import ServedModels

@@ -1,20 +1,15 @@
 """What a session does with a budget of memory: context, batch and logits first, the weights get what is left.
 
-    2GiB, 500MB, 1500000000     so many bytes
-    50%                         a share of what this process may still take, its control groups considered
-
 What it counts is what EMEL allocates for a model; the interpreter and its libraries (about 40 MB) come on top.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from emel.engine.arguments import checked_whole
-from emel.engine.memory import CHECKPOINTS_PER_LANE, machine_bytes, n_blocks_for
-from emel.errors import RequestError
+from emel.engine.amounts import parse_memory
+from emel.engine.memory import CHECKPOINTS_PER_LANE, n_blocks_for
 from emel.graph.assembler import assemble
 from emel.graph.capacity import Capacity
 from emel.kernel.sizes import KV_BLOCK
@@ -22,7 +17,6 @@ from emel.lazy_dataclasses import dataclass
 from emel.memory.sequences import blocks_for
 from emel.memory.storage import KvGeometry
 from emel.model.errors import ModelError
-from emel.text.errors import shown
 
 if TYPE_CHECKING:
     from emel.engine.draft_share import DraftShare
@@ -30,47 +24,9 @@ if TYPE_CHECKING:
     from emel.model.residency import WeightBudget
     from emel.tensor.types import TensorType
 
-_UNITS = {"": 1, "b": 1} | {
-    name: factor
-    for power, letter in enumerate("kmgt", 1)
-    for name, factor in ((letter, 1 << 10 * power), (f"{letter}b", 1000**power), (f"{letter}ib", 1 << 10 * power))
-}
-_AMOUNT = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([a-z]*|%)")
-_HELP = "give bytes, an amount such as 2GiB or 500MB, or a share of the available memory such as 50%"
-_LEAST_PLAIN = 1 << 20
-"""Bytes below which a number without a unit is rather one whose unit was forgotten."""
 _LEAST_CHUNK = 32
 _LEAST_CONTEXT = 256
 _USABLE_CONTEXT = 1024  # a question and its answer: less only where an eighth of the budget has no room for it
-
-
-def parse_memory(value: object) -> int:
-    """Bytes of a budget; RequestError for what is none."""
-    if not isinstance(value, str):
-        n_bytes = checked_whole(value, "memory")
-        if n_bytes < 1:
-            raise RequestError(f"memory is {n_bytes}: it must be at least 1 byte", hint=_HELP)
-        return n_bytes
-    match = _AMOUNT.fullmatch(value.strip().lower())
-    if match is None or (match[2] != "%" and match[2] not in _UNITS):
-        raise RequestError(f"memory is {shown(value)}", hint=_HELP)
-    amount = float(match[1])
-    if match[2] == "%":
-        if not 0 < amount <= 100:
-            raise RequestError(f"memory is {value!r}: a share must be above 0% and at most 100%", hint=_HELP)
-        from emel.kernel.host_memory import read_host_memory
-
-        available = read_host_memory().available
-        return int((available if available is not None else machine_bytes()) * amount / 100)
-    n_bytes = int(amount * _UNITS[match[2]])
-    if n_bytes < 1:
-        raise RequestError(f"memory is {value!r}: it must be at least 1 byte", hint=_HELP)
-    if not match[2] and n_bytes < _LEAST_PLAIN:
-        raise RequestError(
-            f"memory is {value!r}, which are bytes and hold no model: say the unit",
-            hint=f"{match[1]}GiB or {match[1]}MiB, if that is what was meant; or {_HELP}",
-        )
-    return n_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,19 @@ def test_no_flag_and_no_command_of_the_tables_is_one_of_emel_run(capsys: pytest.
         assert not set(words.split()) & COMMANDS.keys()
 
 
+def flags_of(command: str) -> set[str]:
+    parser = build_parser(command).parse_args([command]).parser
+    return set(parser._option_string_actions)
+
+
+def test_fields_of_requests_are_flags_of_emel_run_and_of_no_server() -> None:
+    known, taken = (flags_of(command) for command in ("run", "serve"))
+    for flags in other_engines._FIELDS:
+        assert set(flags.split()) <= known - taken
+
+
 def test_no_word_stands_in_the_tables_twice() -> None:
-    for table in (other_engines._FLAGS, other_engines._COMMANDS):
+    for table in (other_engines._FLAGS, other_engines._FIELDS, other_engines._COMMANDS):
         words = " ".join(table).split()
         assert len(words) == len(set(words))
 
@@ -44,6 +55,10 @@ def test_flag_hint_reads_a_value_behind_an_equals_sign_and_nothing_behind_two_da
         (["run", "x y", "-no-cnv"], "emel run has no -no-cnv", "--raw"),
         (["run", "x y", "--flurb", "--no-mmap"], "emel run has no --no-mmap", "--memory"),
         (["serve", "--max-model-len", "4096"], "emel serve has no --max-model-len", "-c N"),
+        (["serve", "--temp", "0"], "emel serve has no --temp", "it belongs in the request, as temperature"),
+        (["serve", "-n=2"], "emel serve has no -n", "it belongs in the request, as max_tokens"),
+        (["serve", "--reasoning-format", "none"], "emel serve has no --reasoning-format", "reasoning_format"),
+        (["serve", "--no-webui"], "emel serve has no --no-webui", "leave it out"),
         (["list"], "there is no command 'list'", "emel pull --list"),
         (["show", "x"], "there is no command 'show'", "emel inspect MODEL"),
     ],

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import emel
-from emel.engine.budget import granted, parse_memory
+from emel.engine.amounts import parse_memory
+from emel.engine.budget import granted
 from emel.engine.forecast import least_memory
 from emel.engine.needs import needed_bytes
 from emel.engine.options import LoadOptions
@@ -45,7 +46,7 @@ def test_a_share_is_of_what_is_available(monkeypatch: pytest.MonkeyPatch) -> Non
     assert parse_memory("50%") == 400
     assert parse_memory("100 %") == 800
     monkeypatch.setattr("emel.kernel.host_memory.read_host_memory", lambda: HostMemory(None, None, None, False))
-    monkeypatch.setattr("emel.engine.budget.machine_bytes", lambda: 2000)
+    monkeypatch.setattr("emel.engine.memory.machine_bytes", lambda: 2000)
     assert parse_memory("12.5%") == 250
 
 
