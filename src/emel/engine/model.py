@@ -23,7 +23,7 @@ from emel.engine.callbacks import checked_listeners
 from emel.engine.conversation import Conversation
 from emel.engine.exclusive import all_logits, timed
 from emel.engine.failures import request_failures
-from emel.engine.fingerprint import fingerprint_of
+from emel.engine.fingerprint import fingerprint_of_session
 from emel.engine.many import complete_many
 from emel.engine.session import Session, closed_error
 from emel.engine.stream import Stream
@@ -66,7 +66,7 @@ class Model:
         """For `emel.load`, which takes the options as keywords; preload: the model, being loaded with the same."""
         self._session: Session | None = Session(path, options, preload)
         self._template: ChatTemplate | None = None
-        self._chosen_template = options.chat_template
+        self.chosen_template = options.chat_template  # in place of the file's
 
     def __repr__(self) -> str:
         if self._session is None:
@@ -135,10 +135,8 @@ class Model:
 
     @property
     def fingerprint(self) -> str:
-        """What decides the bits of an answer besides the request: the version of the arithmetic, and the model."""
-        session = self._open()
-        description = session.model.description
-        return fingerprint_of(description.file, session.activations, description.adapters)
+        """What decides the bits of an answer besides the request (emel.engine.fingerprint)."""
+        return fingerprint_of_session(self._open())
 
     @property
     def chat_template(self) -> ChatTemplate:
@@ -148,7 +146,7 @@ class Model:
         with request_failures():
             if self._template is None:
                 metadata, tokenizer = session.model.metadata, session.tokenizer
-                self._template = load_chat_template(metadata, tokenizer, self._chosen_template)
+                self._template = load_chat_template(metadata, tokenizer, self.chosen_template)
         return self._template
 
     @property

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from emel.engine.exclusive import LoneSequence
 from emel.engine.failures import request_failures
-from emel.engine.fingerprint import fingerprint_of
+from emel.engine.fingerprint import fingerprint_of_session
 from emel.errors import RequestError
 from emel.graph.batch import Outputs
-from emel.kernel.numerics import Activations, numerics_version
+from emel.kernel.numerics import numerics_version
 from emel.kernel.sizes import KV_BLOCK
 from emel.memory.hybrid import HybridCache
 from emel.memory.saved import HASH_BYTES, Origin, restore_sequence, save_sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from emel.engine.session import Session
-    from emel.gguf import GgufFile
     from emel.memory.kv import KvCache
 
 _SAMPLE = 4096
@@ -80,16 +79,13 @@ def load_session(session: Session, path: str | os.PathLike[str]) -> list[int]:
 
 
 def _origin(session: Session) -> Origin:
-    description = session.model.description
-    return origin_of(description.file, session.activations, description.adapters)
+    """What computes sessions with a model: its fingerprint, and three samples of each tensor.
 
-
-def origin_of(file: GgufFile, activations: Activations, adapters: str = "") -> Origin:
-    """What computes sessions with a model: its description, its adapters', and three samples of each tensor.
-
-    So a model with other weights is another one even if it tells the same of itself, and no gigabytes are read.
+    So a model with other weights is another one even if it tells the same of itself, and no gigabytes are read. The
+    type of keys and values is told by the file itself.
     """
-    digest = blake2b(fingerprint_of(file, activations, adapters).encode(), digest_size=HASH_BYTES)
+    file = session.model.description.file
+    digest = blake2b(fingerprint_of_session(session, has_kv_type=False).encode(), digest_size=HASH_BYTES)
     for name in sorted(file.tensors):
         data = file.tensor_data(name)
         for begin in (0, len(data) // 2, max(len(data) - _SAMPLE, 0)):

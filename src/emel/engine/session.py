@@ -112,7 +112,7 @@ class Session:
     def _build(self, options: LoadOptions, sizes: SessionSizes) -> None:
         parameters, n_rows = self.model.parameters, options.n_rows
         self.n_vocab = parameters.n_vocab
-        self.n_ctx = context_size(options.n_ctx, parameters.n_ctx)
+        self.n_ctx = self.n_ctx_asked = context_size(options.n_ctx, parameters.n_ctx)
         if sizes is not LARGEST:
             self.n_ctx = min(self.n_ctx, sizes.n_ctx)
         self.memory = open_memory(
@@ -151,6 +151,11 @@ class Session:
         self._opened.append(self.drafter)
 
     @property
+    def kv_type(self) -> str:
+        """What keys and values are kept as: "f16", "f32" or "q8_0"."""
+        return self.batch.kv.kv_type.name.lower()
+
+    @property
     def is_streaming(self) -> bool:
         """Whether every step reads weights from the file: then the more tokens it has, the better."""
         return self.model.residency is not None
@@ -162,7 +167,7 @@ class Session:
             route=self.route.name,
             attention="causal",
             outputs="logits of the last token",
-            formats=self.batch.kv.kv_type.name.lower(),
+            formats=self.kv_type,
         )
         return WavefrontMachine(
             WaveContext(

@@ -1,7 +1,10 @@
 """Transcripts: what a request was and what came of it, step by step, so that any machine can say whether it agrees.
 
     {"version": 1, "fingerprint": "emel-1-...", "prompt_ids": [...], "sampling": {...}, "is_constrained": false,
-     "finish_reason": "stop", "steps": [[token, "digest of the step's logits"], ...]}
+     "finish_reason": "stop", "steps": [[token, "digest of the step's logits"], ...],
+     "activations": "int16", "kv_type": "f16", "n_ctx": 4096}
+
+The last three are what the model was loaded with; older transcripts have none of them.
 
 A replay computes the same steps anew: with the recorded parameters and seed, or, where a grammar decided too, over the
 recorded tokens. Equal digests are equal bits of every logit.
@@ -54,6 +57,9 @@ class Transcript:
     is_constrained: bool
     finish_reason: str
     steps: tuple[Step, ...]
+    activations: str | None = None
+    kv_type: str | None = None
+    n_ctx: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -80,6 +86,9 @@ class Transcript:
                 is_constrained=bool(given["is_constrained"]),
                 finish_reason=str(given["finish_reason"]),
                 steps=tuple(Step(checked_whole(token, "a token"), str(digest)) for token, digest in given["steps"]),
+                activations=_name_in(given, "activations"),
+                kv_type=_name_in(given, "kv_type"),
+                n_ctx=None if given.get("n_ctx") is None else checked_whole(given["n_ctx"], "n_ctx"),
             )
         except RequestError as error:
             raise RequestError(f"the transcript is damaged: {error}") from error
@@ -88,6 +97,10 @@ class Transcript:
         if not told.prompt_ids:
             raise RequestError("the transcript is damaged: its prompt has no tokens")
         return told
+
+
+def _name_in(given: dict[str, Any], key: str) -> str | None:
+    return None if given.get(key) is None else str(given[key])
 
 
 def digest_of(logits: Buffer) -> str:
@@ -103,22 +116,42 @@ def record(model: Model, prompt_ids: Sequence[int], completion: Completion, *, i
         raise RequestError("this answer has no digests: ask for them with digests=True")
     steps = tuple(map(Step, completion.token_ids, completion.digests))
     sampling = {**completion.sampling, "seed": completion.seed}
-    ids, reason = tuple(prompt_ids), completion.finish_reason
-    return Transcript(model.fingerprint, ids, sampling, is_constrained, reason, steps)
+    return Transcript(
+        fingerprint=model.fingerprint,
+        prompt_ids=tuple(prompt_ids),
+        sampling=sampling,
+        is_constrained=is_constrained,
+        finish_reason=completion.finish_reason,
+        steps=steps,
+        activations=model.activations,
+        kv_type=model.engine.kv_type,
+        n_ctx=model.engine.n_ctx_asked,
+    )
 
 
 def replay(model: Model, transcript: Transcript) -> Difference | None:
     """Computes the steps anew: the first that differs, or None. RequestError for a transcript of another model."""
-    if transcript.fingerprint != model.fingerprint:
-        raise RequestError(
-            f"the transcript is of {transcript.fingerprint}, the model is {model.fingerprint}: "
-            "the arithmetic's version and the model must be the same"
-        )
+    _check_fingerprint(transcript.fingerprint, model.fingerprint)
     got = _forced(model, transcript) if transcript.is_constrained else _replayed(model, transcript)
     for index, wanted in enumerate(transcript.steps):
         if index >= len(got) or got[index] != wanted:
             return Difference(index, wanted, got[index] if index < len(got) else None)
     return None
+
+
+def _check_fingerprint(wanted: str, ours: str) -> None:
+    if wanted == ours:
+        return
+    seen = f"the transcript is of {wanted}, the model is {ours}"
+    if wanted.rpartition("-")[2] != ours.rpartition("-")[2]:
+        raise RequestError(
+            f"{seen}: that is another model, or it has other adapters or overridden metadata",
+            hint="give -m, --lora and --override-kv as the server had them",
+        )
+    raise RequestError(
+        f"{seen}: the same model with other activations, kv_type or context, or another version of the arithmetic",
+        hint="leave --activations, --kv-type and -c to the transcript; for an old one give them as the server had them",
+    )
 
 
 def _replayed(model: Model, transcript: Transcript) -> list[Step]:

@@ -32,12 +32,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from emel.io.publishing import publish
-from emel.kernel.sizes import KV_BLOCK
+from emel.kernel.sizes import KV_BLOCK, KV_TYPES
 from emel.lazy_dataclasses import dataclass
 from emel.memory.errors import CacheError, CacheFullError, SavedSequenceError
 from emel.memory.hybrid import HybridCache
 from emel.memory.sequences import blocks_for
 from emel.memory.storage import KvStorage
+from emel.tensor.types import TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,6 +49,7 @@ Cache: TypeAlias = "KvCache | HybridCache"
 MAGIC = b"EMELSEQ\0"
 FORMAT = 2
 HASH_BYTES = 32
+_TYPE = 4  # in a layout
 _HEADER = struct.Struct(f"<8sII{HASH_BYTES}sIIIIIIIIQ")
 
 
@@ -180,12 +182,18 @@ def _check_header(cache: Cache, file: BinaryIO, path: str | os.PathLike[str], or
     if form != FORMAT:
         raise _refused(path, f"it is of format {form}, this version of EMEL reads format {FORMAT}")
     if model != origin.model_hash:
-        raise _refused(path, "another model computed it, or other activations: load as it was, or compute it again")
+        raise _refused(
+            path,
+            "another model computed it, or other activations or a longer context: load as it was, or compute it again",
+        )
     if numerics != origin.numerics_version:
         raise _refused(
             path, f"numerics version {numerics} computed it, this is {origin.numerics_version}: compute it again"
         )
     expected = list(_layout(cache))
+    if layout[_TYPE] != expected[_TYPE] and layout[_TYPE] in set(KV_TYPES):
+        theirs, ours = (TensorType(each[_TYPE]).name.lower() for each in (layout, expected))
+        raise _refused(path, f"its keys and values are {theirs}, the cache's {ours}: load with kv_type {theirs!r}")
     if layout != expected:
         raise _refused(
             path, f"its layout (layers, heads, head size, block, type, state) is {layout}, the cache's {expected}"

@@ -140,5 +140,12 @@ def plain_vector(rope: Rope, name: str, factors: Sequence[float] | None = None) 
     return Vector(name, TensorType.F64, len(frequencies), frequencies)
 
 
+def takes_long_factors(rope: Rope | None, file: GgufFile, n_ctx: int) -> bool:
+    """Whether a context of `n_ctx` tokens has other frequencies than a short one: some files have factors for both."""
+    if rope is None or FACTORS in file.tensors or n_ctx <= rope.original_context:
+        return False
+    return LONG_FACTORS in file.tensors or SHORT_FACTORS in file.tensors
+
+
 def _factors_for(rope: Rope, n_ctx: int) -> tuple[str, str]:
     return FACTORS, LONG_FACTORS if n_ctx > rope.original_context else SHORT_FACTORS

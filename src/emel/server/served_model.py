@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from enum import Enum
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from emel.errors import EmelError
@@ -70,8 +71,11 @@ class ServedModel:
 
     @property
     def fingerprint(self) -> str:
-        """What decides the bits of an answer: the version of the arithmetic, and the model."""
-        return self.model.fingerprint
+        """What decides the bits of an answer: the model's own, and a digest of a template that it was given."""
+        chosen = self.model.chosen_template
+        if chosen is None:
+            return self.model.fingerprint
+        return f"{self.model.fingerprint}-{blake2b(chosen.encode(), digest_size=4).hexdigest()}"
 
     @property
     def is_loaded(self) -> bool:

@@ -125,8 +125,8 @@ def test_session_of_other_weights_is_refused(model: emel.Model, tmp_path: Path) 
     ("options", "message"),
     [
         ({"activations": "int8"}, "other activations"),
-        ({"kv_type": "q8_0"}, "its layout"),
-        ({"kv_type": "f32"}, "its layout"),
+        ({"kv_type": "q8_0"}, "its keys and values are q8_0, the cache's f16: load with kv_type 'q8_0'"),
+        ({"kv_type": "f32"}, "its keys and values are f32, the cache's f16: load with kv_type 'f32'"),
     ],
 )
 def test_session_computed_in_another_way_is_refused(

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import emel
 from emel.engine.transcript import Difference, Step, Transcript, digest_of, record, replay
 from emel.errors import RequestError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from emel.engine.model import Model
 
 
@@ -51,6 +54,27 @@ def test_the_first_step_that_differs_is_told(model: Model, is_constrained: bool)
 def test_a_transcript_of_another_model_is_refused(model: Model) -> None:
     with pytest.raises(RequestError, match="the transcript is of emel-9-x, the model is emel-"):
         replay(model, replace(recorded(model), fingerprint="emel-9-x"))
+
+
+def test_a_transcript_of_the_same_model_computed_otherwise_is_told_apart(model: Model) -> None:
+    other = model.fingerprint.replace("emel-1-", "emel-1-q8_0-")
+    with pytest.raises(RequestError, match="the same model with other activations, kv_type or context"):
+        replay(model, replace(recorded(model), fingerprint=other))
+
+
+def test_a_transcript_says_what_the_model_was_loaded_with(tiny_path: Path) -> None:
+    with emel.load(tiny_path, n_ctx=64, n_threads=1, kv_type="q8_0", activations="int8") as model:
+        told = recorded(model).to_json()
+    assert (told["activations"], told["kv_type"], told["n_ctx"]) == ("int8", "q8_0", 64)
+
+
+def test_transcripts_from_before_they_said_so_are_read_and_replayed(model: Model) -> None:
+    told = recorded(model, temperature=0).to_json()
+    for key in ("activations", "kv_type", "n_ctx"):
+        del told[key]
+    read = Transcript.from_json(told)
+    assert (read.activations, read.kv_type, read.n_ctx) == (None, None, None)
+    assert replay(model, read) is None
 
 
 def test_digests_are_the_logits(model: Model) -> None:

@@ -96,7 +96,7 @@ def test_saving_that_fails_leaves_the_old_file_and_nothing_else(
 @pytest.mark.parametrize(
     ("origin", "message"),
     [
-        (Origin(bytes(32), 1), "another model computed it, or other activations: load as it was"),
+        (Origin(bytes(32), 1), "another model computed it, or other activations or a longer context: load as it was"),
         (Origin(bytes(range(32)), 2), "numerics version 1 computed it, this is 2: compute it again"),
     ],
 )

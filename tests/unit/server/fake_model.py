@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
@@ -88,7 +89,9 @@ class FakeModel:
     """Answers each request with `texts` from another thread, unless `texts` is None: then the test answers."""
 
     n_ctx, n_ctx_train, d_model, n_bytes, n_threads, isa, path = 4096, 8192, 16, 1000, 1, "scalar", "fake.gguf"
-    fingerprint = "emel-1-fake"
+    fingerprint, activations = "emel-1-fake", "int16"
+    chosen_template: str | None = None
+    engine = SimpleNamespace(kv_type="f16", n_ctx_asked=4096)
     n_parameters = 500
     metadata: ClassVar[dict[str, Any]] = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.eos_token_id": 2}
 

@@ -56,6 +56,16 @@ def test_an_answer_has_the_shape_clients_read(serve: Callable[..., TestClient]) 
     assert answer["generation_settings"] == {"temperature": 0.5, "seed": 7}
 
 
+def test_a_template_that_was_chosen_is_told_in_the_fingerprint(serve: Callable[..., TestClient]) -> None:
+    models = {name: FakeModel("x") for name in "abc"}
+    models["b"].chosen_template, models["c"].chosen_template = "chatml", "vicuna"
+    client = serve({name: lambda model=model: model for name, model in models.items()})
+    told = [client.post(PATH, json={**CHAT, "model": name}).json()["system_fingerprint"] for name in "abc"]
+    assert told[0] == "emel-1-fake"
+    assert told[1].startswith("emel-1-fake-")
+    assert len(set(told)) == 3
+
+
 def test_a_stream_says_the_same_in_parts(serve: Callable[..., TestClient]) -> None:
     response = serve(FakeModel("Hel", "lo.")).post(PATH, json={**CHAT, "stream": True})
     assert response.headers["content-type"].startswith("text/event-stream")
