@@ -25,6 +25,14 @@ def test_the_openai_example_runs(server: Server, capsys: pytest.CaptureFixture[s
     assert all("name='weather'" in call for call in calls)
 
 
+@pytest.mark.model
+def test_the_anthropic_example_runs(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / "anthropic_client.py"))["main"](server.url)
+    answer, called = capsys.readouterr().out.splitlines()
+    assert "Paris" in answer
+    assert called.startswith("weather {'city': ")
+
+
 def test_the_langchain_example_is_python() -> None:
     """LangChain is no dependency of the tests."""
     path = EXAMPLES / "langchain_chat.py"
