@@ -98,18 +98,26 @@ class Choices:
     """Answers that belong to one HTTP request. To be closed: left early, all that run are cancelled then."""
 
     def __init__(
-        self, model: Model, jobs: Sequence[Job], timeout: float | None, observers: Sequence[Observer], scope: Scope
+        self,
+        model: Model,
+        jobs: Sequence[Job],
+        timeout: float | None,
+        observers: Sequence[Observer],
+        scope: Scope,
+        *,
+        taken: set[Listener] | None = None,
     ) -> None:
         """Submits all of them; RequestError for what is wrong with one, then none runs. timeout: seconds for each.
 
         Each observer sees the chunks of one answer; the scope's line of the access log is told how they ended.
+        taken: where each stands until it is over (Hearing).
         """
         self._observers = observers
         self._scope = scope
         self._parsers = [job.new_parser() for job in jobs for _ in range(job.n)]
         self.answers = [Answer(index) for index in range(len(self._parsers))]
         self._timeout = timeout
-        self._hearing = Hearing(len(self.answers), timeout)
+        self._hearing = Hearing(len(self.answers), timeout, taken)
         self._running = set(range(len(self.answers)))
         try:
             n_before = 0
@@ -118,6 +126,7 @@ class Choices:
                 n_before += job.n
         except BaseException:
             self.cancel()
+            self._hearing.taken.difference_update(each for each in self._hearing.listeners if each.request is None)
             raise
 
     def cancel(self) -> None:

@@ -92,17 +92,17 @@ def begin(request: Request, served: ServedModel, jobs: Sequence[Job]) -> Choices
     check_count(request, served, n_answers)
     for job in jobs:
         check_length(job.prompt_ids, model.n_ctx)
-    view = model.wave.snapshot()
-    n_free = view.n_lanes - len(view.lanes)
-    if len(view.waiting) + n_answers > n_free + settings.max_waiting:
+    n_lanes, n_taken = model.wave.snapshot().n_lanes, len(served.taken)  # the wave itself hears of them a step later
+    if n_taken + n_answers > n_lanes + settings.max_waiting:
         raise ApiError(
             429,
-            f"{len(view.waiting)} requests wait already: this server lets {settings.max_waiting} wait",
+            f"{n_taken} answers run or wait, and this request is for {n_answers}: this server runs {n_lanes} at a time "
+            f"and lets {settings.max_waiting} wait (--max-waiting), so try again later",
             headers={"retry-after": "1"},
         )
     metrics: Metrics = request.app.state.metrics
     observers = [metrics.observer(served.name) for _ in range(n_answers)]
-    return Choices(model, jobs, settings.request_timeout, observers, request.scope)
+    return Choices(model, jobs, settings.request_timeout, observers, request.scope, taken=served.taken)
 
 
 async def in_thread(request: Request, prepare: Callable[[ServedModel, S], T], served: ServedModel, shape: S) -> T:

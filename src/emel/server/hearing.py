@@ -78,10 +78,12 @@ class Listener:
 
     def on_end(self, completion: Completion) -> None:
         """Keeps it."""
+        self._hearing.taken.discard(self)  # first: who hears of it may ask for the next
         self._keep(completion)
 
     def on_failure(self, error: Exception) -> None:
         """Keeps it."""
+        self._hearing.taken.discard(self)
         self._keep(error)
 
     def cancel(self) -> None:
@@ -103,10 +105,15 @@ class Hearing:
     Nothing waits for a slow reader.
     """
 
-    def __init__(self, n_answers: int, timeout: float | None = None) -> None:
-        """To be made on the event loop. timeout: seconds from now; then waiting ends with TimeoutError."""
+    def __init__(self, n_answers: int, timeout: float | None = None, taken: set[Listener] | None = None) -> None:
+        """To be made on the event loop. timeout: seconds from now; then waiting ends with TimeoutError.
+
+        taken: what listens to a model and is not over; each is put in here, and taken out as its end comes.
+        """
         loop = asyncio.get_running_loop()
         self.listeners = [Listener(self, index) for index in range(n_answers)]
+        self.taken: set[Listener] = set() if taken is None else taken
+        self.taken.update(self.listeners)
         self._bell = _bell()
         self.deadline = inf if timeout is None else loop.time() + timeout
         """By the loop's clock."""

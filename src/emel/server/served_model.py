@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from emel.engine.budget import Grant
     from emel.engine.model import Model
+    from emel.server.hearing import Listener
     from emel.text.answers import Dialect
     from emel.text.chat import ChatTemplate
 
@@ -47,6 +48,8 @@ class ServedModel:
         self.state = LoadState.UNLOADED
         self.error: str | None = None
         self.last_used = time.monotonic()
+        self.taken: set[Listener] = set()
+        """What listens to it and is not over: added to on the event loop, where it is counted."""
         self._n_held = 0
         self._turn = asyncio.Lock()  # it is never loaded while what it was is still there
         self._load = load

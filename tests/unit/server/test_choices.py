@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from emel.engine.results import Chunk
+from emel.errors import RequestError
 from emel.server.choices import Answer, Choices, Job
 from emel.server.errors import ApiError
 from emel.text.answers import PlainParser
@@ -16,6 +17,7 @@ from unit.server.fake_model import FakeModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from emel.server.hearing import Listener
     from emel.text.answers import Piece
 
 
@@ -120,6 +122,22 @@ def test_time_passes_for_who_waits_for_answers_and_for_who_waits_for_room() -> N
         return observers[0].failures
 
     assert [type(each) for each in asyncio.run(hear())] == [TimeoutError] * 2
+
+
+def test_who_is_refused_when_submitted_takes_no_place_and_who_runs_has_his_until_he_is_over() -> None:
+    async def n_taken() -> list[int]:
+        model = FakeModel()
+        taken: set[Listener] = set()
+        jobs = [Job(ids, {}, PlainParser) for ids in ([1, 2], [model.n_vocab])]
+        with pytest.raises(RequestError):
+            Choices(model, jobs, None, [FakeObserver()] * 2, {}, taken=taken)  # type: ignore[arg-type, list-item]
+        counts = [len(taken)]
+        Choices(model, jobs[:1], None, [FakeObserver()], {}, taken=taken)  # type: ignore[arg-type, list-item]
+        counts.append(len(taken))
+        model.requests[-1].say("a")  # nobody has heard it yet
+        return [*counts, len(taken)]
+
+    assert asyncio.run(n_taken()) == [0, 1, 0]
 
 
 def test_much_that_is_there_lets_others_have_their_turn() -> None:

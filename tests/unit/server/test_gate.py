@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING
 
 import pytest
@@ -83,15 +85,38 @@ def test_other_origins_are_let_in_only_where_that_is_set(serve: Callable[..., Te
 
 
 def test_more_requests_than_may_wait_are_429(serve: Callable[..., TestClient]) -> None:
-    model = FakeModel("x")
+    model = FakeModel()
+    model.wave.view.n_lanes = 1
     client = serve(model, max_waiting=2)
-    model.wave.view.lanes, model.wave.view.waiting = (1,) * 8, (1, 2)
-    response = client.post(PATH, json=CHAT)
-    assert response.status_code == 429
-    assert response.headers["retry-after"] == "1"
-    model.wave.view.waiting = (1,)
-    assert client.post(PATH, json=CHAT).status_code == 200
-    assert client.post(PATH, json={**CHAT, "n": 2}).status_code == 429
+    with ThreadPoolExecutor(6) as executor:  # at once: the wave has seen none of them yet
+        asked = [executor.submit(client.post, PATH, json=CHAT) for _ in range(6)]
+        refused = [each.result() for each in itertools.islice(as_completed(asked, 20), 3)]
+        assert [each.status_code for each in refused] == [429] * 3
+        assert refused[0].headers["retry-after"] == "1"
+        told = "answers run or wait, and this request is for 1: this server runs 1 at a time and lets 2 wait"
+        assert refused[0].json()["error"]["message"].startswith(f"3 {told}")
+        for each in model.requests:
+            each.say("x")
+        assert sorted(each.result().status_code for each in asked) == [200] * 3 + [429] * 3
+    model.texts = ("x",)
+    assert client.post(PATH, json={**CHAT, "n": 3}).status_code == 200
+
+
+@pytest.mark.parametrize("end", ["said", "failed", "timed out"])
+def test_who_is_answered_or_fails_leaves_its_place(serve: Callable[..., TestClient], end: str) -> None:
+    model = FakeModel()
+    model.wave.view.n_lanes = 1
+    client = serve(model, max_waiting=0, request_timeout=0.05 if end == "timed out" else None)
+    for _ in range(3):
+        model.submitted.clear()
+        with ThreadPoolExecutor(1) as executor:
+            asked = executor.submit(client.post, PATH, json=CHAT)
+            if end in ("said", "failed"):
+                assert model.submitted.wait(20)
+                request = model.requests[-1]
+                request.say("x") if end == "said" else request.fail(ValueError("it broke"))
+            statuses = {"said": 200, "failed": 500, "timed out": 504}
+            assert asked.result(20).status_code == statuses[end]
 
 
 def test_an_answer_that_takes_too_long_is_504_and_given_up(serve: Callable[..., TestClient]) -> None:
