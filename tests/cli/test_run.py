@@ -98,7 +98,7 @@ def test_run_passes_every_option_on(tmp_path: Path, model: str) -> None:
 def test_run_refuses_an_unknown_route_by_its_flag(tmp_path: Path, model: str) -> None:
     outcome, calls = run_logged("-m", model, "--isa", "sse9", "-p", "Hi", folder=tmp_path)
     assert (outcome.code, outcome.out, calls) == (2, "", {})
-    assert outcome.err.startswith("emel: error: argument --isa: the request names the CPU route 'sse9'")
+    assert outcome.err.startswith("emel: error: argument --isa: the CPU route 'sse9' is asked for, but")
 
 
 def test_run_leaves_minus_one_to_the_engine(tmp_path: Path, model: str) -> None:

@@ -268,7 +268,7 @@ def _checked_stops(stop: object) -> tuple[str, ...]:
     stops = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, Iterable) else (stop,)
     for each in stops:
         if not isinstance(each, str) or not each:
-            allowed = "allowed are a str or several, each with at least one character"
+            allowed = "allowed are a text or several, each with at least one character"
             raise RequestError(f"stop is {shown(stop)}: {allowed}", param="stop")
     n_characters = sum(map(len, stops))
     if n_characters > MAX_STOP_CHARACTERS:

@@ -42,7 +42,7 @@ def choose_route(requested: str | None = None) -> Route:
     routes = available_routes()
     if requested is not None and not isinstance(requested, str):
         raise ValueError(f"isa is {requested!r:.60}: it must be the name of a CPU route: {', '.join(routes)}")
-    asker = "the request" if requested else f"the environment variable {ENVIRONMENT}"
+    asker = f"the environment variable {ENVIRONMENT}"
     wanted = requested or os.environ.get(ENVIRONMENT)
     if not wanted:
         name, isa = list(routes.items())[-1]
@@ -50,7 +50,8 @@ def choose_route(requested: str | None = None) -> Route:
     if wanted not in routes:
         known = {route_name(isa) for isa in _abi.Isa}
         fault = "this machine or build does not run it" if wanted in known else "there is no such route"
-        raise ValueError(
-            f"{asker} names the CPU route {wanted!r:.60}, but {fault}; available here: {', '.join(routes)}"
+        told = (
+            f"the CPU route {wanted!r:.60} is asked for" if requested else f"{asker} names the CPU route {wanted!r:.60}"
         )
-    return Route(routes[wanted], wanted, f"{asker} names it")
+        raise ValueError(f"{told}, but {fault}; available here: {', '.join(routes)}")
+    return Route(routes[wanted], wanted, "it is asked for" if requested else f"{asker} names it")

@@ -15,8 +15,9 @@ from starlette.responses import JSONResponse
 from emel.engine.arguments import checked_ids
 from emel.engine.grammar_check import CheckerBusyError
 from emel.errors import EmelError, ModelClosedError, RequestError
+from emel.server import shape_errors
 from emel.text.constraint import ConstraintFailed
-from emel.text.errors import NotFiniteError, shown
+from emel.text.errors import NotFiniteError
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -51,7 +52,6 @@ _KINDS = (
 )
 
 _OURS = (NotFiniteError, MemoryError, OSError)  # what a RequestError that is no fault of the client's comes of
-_SHAPES = frozenset({"str", "int", "float", "bool"})
 
 
 class ApiError(Exception):
@@ -135,25 +135,7 @@ def too_long(n_prompt: int, n_ctx: int, param: str | None = None) -> ApiError:
 
 def of_shape(error: ValidationError) -> ApiError:
     """400: the first field that is not as it must be, in one line."""
-    first = max(error.errors(include_url=False, include_context=False), key=_depth)
-    where = ".".join(str(each) for each in first["loc"] if not _is_shape(each))
-    seen = first.get("input")
-    told = "" if first["type"] == "missing" or isinstance(seen, dict) else f" (it is {shown(seen)})"
-    message = first["msg"][:1].lower() + first["msg"][1:]
-    return invalid(f"{where}: {message}{told}" if where else message, where or None)
-
-
-def _depth(error: Any) -> tuple[Any, ...]:
-    """Of the shapes a field may have, the one that what was given went furthest with is meant; else the first is."""
-    places = error["loc"]
-    if not any(map(_is_shape, places)):
-        return ()
-    return len(places), *(each for each in places if isinstance(each, int))
-
-
-def _is_shape(place: int | str) -> bool:
-    """Whether a place of an error is no name or index, but one of the shapes a field may have."""
-    return isinstance(place, str) and (place in _SHAPES or "[" in place or "-" in place)
+    return invalid(*shape_errors.told(error))
 
 
 def of_exception(error: BaseException) -> ApiError:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from emel.server.errors import invalid
 from emel.server.shape import Shape
+from emel.server.shape_errors import given
 from emel.server.shapes import ChatRequest
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def as_chat(shape: MessagesRequest) -> ChatRequest:
         messages.append({"role": "system", "content": _joined(shape.system, "system")})
     for index, message in enumerate(shape.messages):
         messages += _chat_messages(message, f"messages[{index}]")
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "messages": messages,
         "max_tokens": shape.max_tokens,
         "stop": shape.stop_sequences,
@@ -57,12 +58,12 @@ def as_chat(shape: MessagesRequest) -> ChatRequest:
         "tools": [_chat_tool(tool, index) for index, tool in enumerate(shape.tools or ())] or None,
     }
     if shape.format is not None:
-        given["response_format"] = _response_format(shape.format)
+        fields["response_format"] = _response_format(shape.format)
     if shape.tool_choice is not None:
-        given["tool_choice"] = _chat_tool_choice(shape.tool_choice)
+        fields["tool_choice"] = _chat_tool_choice(shape.tool_choice)
     if shape.thinking is not None:
-        given["chat_template_kwargs"] = {"enable_thinking": shape.thinking.get("type") == "enabled"}
-    chat: ChatRequest = ChatRequest.model_validate(given)
+        fields["chat_template_kwargs"] = {"enable_thinking": shape.thinking.get("type") == "enabled"}
+    chat: ChatRequest = ChatRequest.model_validate(fields)
     return chat
 
 
@@ -70,12 +71,12 @@ def _chat_messages(message: dict[str, Any], where: str) -> Iterator[dict[str, An
     """A message, whose results of tools are messages of their own in a chat."""
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant"):
-        raise invalid(f"{where}.role is {role!r:.40}: allowed are 'user' and 'assistant'", "messages")
+        raise invalid(f"{where}.role is {given(role)}: allowed are 'user' and 'assistant'", "messages")
     if isinstance(content, str):
         yield {"role": role, "content": content}
         return
     if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
-        raise invalid(f"{where}.content must be a text or a list of blocks", "messages")
+        raise invalid(f"{where}.content is {given(content)}: it must be a text or a list of blocks", "messages")
     texts, calls = [], []
     for index, block in enumerate(content):
         kind = block.get("type")
@@ -88,9 +89,8 @@ def _chat_messages(message: dict[str, Any], where: str) -> Iterator[dict[str, An
             told = _joined(block.get("content") or "", f"{where}.content[{index}]")
             yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": told}
         elif kind not in ("thinking", "redacted_thinking"):
-            raise invalid(
-                f"{where}.content[{index}] is a block of type {kind!r:.40}, which is not supported", "messages"
-            )
+            allowed = "allowed are text, tool_use, tool_result and thinking"
+            raise invalid(f"{where}.content[{index}].type is {given(kind)}: {allowed}", "messages")
     if texts or calls:
         yield {"role": role, "content": "\n".join(texts), **({"tool_calls": calls} if calls else {})}
 
@@ -105,7 +105,7 @@ def _joined(content: str | list[dict[str, Any]], where: str) -> str:
 
 def _response_format(form: Any) -> dict[str, Any]:
     if not isinstance(form, dict) or form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict):
-        raise invalid("the format of the output must be {'type': 'json_schema', 'schema': {...}}", "output_config")
+        raise invalid('the format of the output must be {"type": "json_schema", "schema": {...}}', "output_config")
     return {"type": "json_schema", "json_schema": {"schema": form["schema"]}}
 
 
@@ -123,5 +123,5 @@ def _chat_tool_choice(choice: dict[str, Any]) -> str | dict[str, Any]:
     if kind == "tool":
         return {"type": "function", "function": {"name": choice.get("name")}}
     if not isinstance(kind, str) or kind not in _TOOL_CHOICES:
-        raise invalid(f"tool_choice.type is {kind!r:.40}: allowed are auto, any, none and tool", "tool_choice")
+        raise invalid(f"tool_choice.type is {given(kind)}: allowed are auto, any, none and tool", "tool_choice")
     return _TOOL_CHOICES[kind]

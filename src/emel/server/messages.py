@@ -41,7 +41,7 @@ async def create_message(request: Request) -> Response | EventStream:
     """The endpoint."""
     shape = await read_shape(request, MessagesRequest)
     if shape.max_tokens is None:
-        raise invalid("max_tokens: field required", "max_tokens")
+        raise invalid("max_tokens is missing: the request needs it", "max_tokens")
     served = await ready_model(request, shape.model)
     chat = await in_thread(request, prepare, served, as_chat(shape))
     wording = _Wording(served, len(chat.prompt_ids))

@@ -8,9 +8,11 @@ from pydantic import Field
 
 from emel.server.errors import invalid
 from emel.server.shape import Shape
+from emel.server.shape_errors import given, in_json
 from emel.server.shapes import ChatRequest
 
 _TEXT_PARTS = ("input_text", "output_text", "text")  # tuples: what clients send may have no hash
+_KINDS = ("message", "function_call", "function_call_output", "reasoning")
 _ROLES = ("assistant", "developer", "system", "user")
 
 
@@ -70,8 +72,8 @@ def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> No
     if kind == "message":
         role = item.get("role")
         if role not in _ROLES:
-            raise invalid(f"{where}.role is {role!r:.40}: allowed are {', '.join(_ROLES)}", "input")
-        messages.append({"role": role, "content": _text(item.get("content"), where)})
+            raise invalid(f"{where}.role is {given(role)}: allowed are {', '.join(_ROLES)}", "input")
+        messages.append({"role": role, "content": _text(item.get("content"), f"{where}.content")})
     elif kind == "function_call":
         function = {"name": item.get("name"), "arguments": item.get("arguments")}
         call = {"id": item.get("call_id"), "type": "function", "function": function}
@@ -80,23 +82,28 @@ def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> No
         else:
             messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
     elif kind == "function_call_output":
-        told = {"tool_call_id": item.get("call_id"), "content": _text(item.get("output"), where)}
+        told = {"tool_call_id": item.get("call_id"), "content": _text(item.get("output"), f"{where}.output")}
         messages.append({"role": "tool", **told})
     elif kind != "reasoning":  # what the model wrote to itself is not shown to it again
-        raise invalid(f"{where} is an item of type {kind!r:.40}, which is not supported", "input")
+        raise invalid(f"{where}.type is {in_json(kind)}: allowed are {', '.join(_KINDS)}", "input")
 
 
 def _text(content: Any, where: str) -> str:
     if isinstance(content, str):
         return content
-    if not isinstance(content, list) or not all(isinstance(p, dict) and p.get("type") in _TEXT_PARTS for p in content):
-        raise invalid(f"{where} must have a text or a list of text parts", "input")
+    if not isinstance(content, list):
+        raise invalid(f"{where} is {given(content)}: it must be a text or a list of text parts", "input")
+    for index, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind not in _TEXT_PARTS:
+            told = f"a part of type {in_json(kind)}" if kind is not None else "no part with a type"
+            raise invalid(f"{where}[{index}] is {told}: only text parts are supported", "input")
     return "\n".join(str(part.get("text", "")) for part in content)
 
 
 def _chat_tool(tool: dict[str, Any], index: int) -> dict[str, Any]:
     if tool.get("type") != "function":
-        raise invalid(f"tools[{index}].type is {tool.get('type')!r:.40}: only 'function' is supported", "tools")
+        raise invalid(f"tools[{index}].type is {given(tool.get('type'))}: only 'function' is supported", "tools")
     return {
         "type": "function",
         "function": {name: value for name, value in tool.items() if name not in ("type", "strict")},

@@ -48,9 +48,7 @@ def _check_biases(given: Any) -> Any:
     if isinstance(given, dict):
         for token, bias in given.items():
             if not isinstance(bias, int | float):
-                raise PydanticCustomError(
-                    "number_type", "the bias of {token} should be a number", {"token": token[:40]}
-                )
+                raise PydanticCustomError("bias_type", "the bias of {token} must be a number", {"token": token[:40]})
     return given
 
 

@@ -54,7 +54,7 @@ class Shape(BaseModel):
     def check_no_switch_for_a_number(cls, value: Any, info: Any) -> Any:
         """True is no 1, though Python has it so."""
         if isinstance(value, bool) and info.field_name in _numbers(cls):
-            raise PydanticCustomError("number_type", "input should be a number, which true and false are none of")
+            raise PydanticCustomError("number_type", "a number is needed, which true and false are none of")
         return value
 
     def unknown(self) -> list[str]:

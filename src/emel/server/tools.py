@@ -96,5 +96,5 @@ def _named(choice: dict[str, Any]) -> str:
     function = choice.get("function")
     name = function.get("name") if isinstance(function, dict) else choice.get("name")
     if choice.get("type", "function") != "function" or not isinstance(name, str):
-        raise invalid("tool_choice must be {'type': 'function', 'function': {'name': ...}}", "tool_choice")
+        raise invalid('tool_choice must be {"type": "function", "function": {"name": ...}}', "tool_choice")
     return name

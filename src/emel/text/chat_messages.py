@@ -70,9 +70,10 @@ def _check_message(where: str, message: Mapping[str, Any]) -> dict[str, Any]:
         raise ChatTemplateError(f"{where} is of type {type(message).__name__}: a dict with role is needed") from None
     role = copy.get("role")
     if not isinstance(role, str) or role not in ROLES:
-        raise ChatTemplateError(f"{where}.role is {role!r:.40}: allowed are {', '.join(sorted(ROLES))}")
+        seen = f"{where} has no role" if role is None else f"{where}.role is {role!r:.40}"
+        raise ChatTemplateError(f"{seen}: allowed are {', '.join(sorted(ROLES))}")
     if copy.get("content", "") is None and not copy.get("tool_calls"):
-        raise ChatTemplateError(f"{where} has no content (it is None): text is needed where there are no tool_calls")
+        raise ChatTemplateError(f"{where} has no content: text is needed where there are no tool_calls")
     if "content" in copy:
         copy["content"] = _check_content(f"{where}.content", copy["content"])
     elif not copy.get("tool_calls"):
@@ -86,12 +87,14 @@ def _check_content(where: str, content: Any) -> str | None:
     if content is None or isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise ChatTemplateError(f"{where} is of type {type(content).__name__}: text or a list of text parts is allowed")
+        seen = {dict: "an object", bool: "true or false"}.get(type(content), "a number")
+        raise ChatTemplateError(f"{where} is {seen}: text or a list of text parts is allowed")
     texts = []
     for index, part in enumerate(content):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind != "text" or not isinstance(part.get("text"), str):
-            raise ChatTemplateError(f"{where}[{index}] is a part of type {kind!r:.40}: only text parts are supported")
+            seen = "no part with a type" if kind is None else f"a part of type {kind!r:.40}"
+            raise ChatTemplateError(f"{where}[{index}] is {seen}: only text parts are supported")
         texts.append(part["text"])
     return "\n".join(texts)
 

@@ -159,7 +159,7 @@ def test_wrong_prompt_is_refused_in_one_line(model: emel.Model, method: str, arg
         ({"seed": 2**64}, f"seed is {2**64}"),
         ({"max_tokens": -1}, "max_tokens is -1: allowed are whole numbers from 0"),
         ({"max_tokens": True}, "max_tokens is True"),
-        ({"stop": ""}, "stop is '': allowed are a str or several, each with at least one character"),
+        ({"stop": ""}, "stop is '': allowed are a text or several, each with at least one character"),
         ({"stop": ["a", ""]}, "stop is ['a', '']"),
         ({"stop": 5}, "stop is 5"),
         ({"stop": b"a"}, "stop is b'a'"),
@@ -480,7 +480,7 @@ def test_load_that_the_system_refuses_is_a_read_error(tiny_path: Path, monkeypat
         ({"n_threads": 0}, "0 threads were asked for: 1 to 256 are allowed"),
         ({"n_threads": 5000}, "5000 threads were asked for: 1 to 256 are allowed"),
         ({"n_threads": "2"}, "n_threads is '2': it must be a whole number"),
-        ({"isa": "mmx"}, "names the CPU route 'mmx', but there is no such route"),
+        ({"isa": "mmx"}, "the CPU route 'mmx' is asked for, but there is no such route"),
     ],
 )
 def test_load_refuses_wrong_arguments(tiny_path: Path, arguments: dict[str, Any], error: str) -> None:

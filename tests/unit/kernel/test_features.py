@@ -32,7 +32,7 @@ def test_route_is_forced_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_route_request_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMEL_ISA", "nonsense")
-    assert choose_route("scalar").reason == "the request names it"
+    assert choose_route("scalar").reason == "it is asked for"
 
 
 def test_route_of_no_name_is_refused_with_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,8 @@ def test_route_of_no_name_is_refused_with_what_there_is(monkeypatch: pytest.Monk
 def test_route_this_machine_cannot_run_is_refused() -> None:
     absent = [route_name(isa) for isa in abi.Isa if route_name(isa) not in available_routes()]
     assert absent  # no machine runs both families
-    with pytest.raises(ValueError, match=f"{absent[0]!r}, but this machine or build does not run it; available here"):
+    told = f"{absent[0]!r} is asked for, but this machine or build does not run it; available here"
+    with pytest.raises(ValueError, match=told):
         choose_route(absent[0])
 
 

@@ -239,9 +239,9 @@ def test_an_answer_that_was_begun_ends_the_prompt(serve: Callable[..., TestClien
 
 HALF = '{"a": "\\ud800"}'
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no messages": ({}, "messages: field required"),
-    "empty": ({"messages": []}, "messages: list should have at least 1 item after validation, not 0 (it is [])"),
-    "no list": ({"messages": "Hi"}, "messages: input should be a valid list (it is 'Hi')"),
+    "no messages": ({}, "messages is missing: the request needs it"),
+    "empty": ({"messages": []}, "messages is []: it must have at least 1 item"),
+    "no list": ({"messages": "Hi"}, "messages is 'Hi': it must be a list"),
     "bad role": ({"messages": [{"role": "cat", "content": "x"}]}, "messages[0].role is 'cat': allowed are "),
     "broken call": (
         {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]},
@@ -252,8 +252,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "messages[0].tool_calls[0].function.arguments.a has half of a surrogate pair, which is no character",
     ),
     "temperature": ({**CHAT, "temperature": 101}, "temperature is 101.0: allowed are numbers from 0.0 to 100.0"),
-    "n": ({**CHAT, "n": 0}, "n: input should be greater than or equal to 1 (it is 0)"),
-    "top_logprobs": ({**CHAT, "top_logprobs": 21}, "top_logprobs: input should be less than or equal to 20 (it is 21)"),
+    "n": ({**CHAT, "n": 0}, "n is 0: it must be at least 1"),
+    "top_logprobs": ({**CHAT, "top_logprobs": 21}, "top_logprobs is 21: it must be at most 20"),
     "too long": ({"messages": [{"role": "user", "content": "x" * 5000}]}, "the context holds 4096: shorten it"),
     "tool without name": ({**CHAT, "tools": [{"type": "function", "function": {}}]}, "tools[0].function.name must be"),
     "choice without tools": ({**CHAT, "tool_choice": "required"}, "tool_choice asks for a tool, but there are no"),
@@ -270,7 +270,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "bad regex": ({**CHAT, "regex": "("}, "regex cannot be used: "),
     "bad schema": (
         {**CHAT, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "what"}}}},
-        "response_format cannot be used: ",
+        "response_format cannot be used: type of its schema is 'what': allowed are array, boolean, integer, null, ",
+    ),
+    "bad schema inside": (
+        {**CHAT, "json_schema": {"properties": {"a": {"items": {"anyOf": [{"type": ["null", "text"]}]}}}}},
+        "json_schema cannot be used: properties.a.items.anyOf.0.type of its schema is 'text': allowed are array, ",
     ),
     "bad grammar": ({**CHAT, "grammar": "root = ("}, "grammar is no GBNF grammar: "),
     "variable": ({**CHAT, "chat_template_kwargs": {"messages": []}}, "cannot set 'messages'"),

@@ -54,7 +54,7 @@ def test_a_stream_says_the_same_in_parts(serve: Callable[..., TestClient]) -> No
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no prompt": ({}, "prompt: field required"),
+    "no prompt": ({}, "prompt is missing: the request needs it"),
     "empty": ({"prompt": ""}, "the prompt has no tokens"),
     "one of them empty": ({"prompt": ["a", ""]}, "the prompt has no tokens"),
     "of a wrong kind": ({"prompt": {"a": 1}}, "prompt"),

@@ -67,7 +67,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({"prompt": ""}, "the prompt has no tokens"),
     "post_sampling_probs": ({"prompt": "a", "post_sampling_probs": True}, "post_sampling_probs is not supported"),
     "n": ({"prompt": "a", "n": 2}, "/completion gives one answer"),
-    "n_probs": ({"prompt": "a", "n_probs": 21}, "n_probs: input should be less than or equal to 20"),
+    "n_probs": ({"prompt": "a", "n_probs": 21}, "n_probs is 21: it must be at most 20"),
     "id": ({"prompt": [100000]}, "100000"),
 }
 
