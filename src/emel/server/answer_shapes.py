@@ -106,6 +106,7 @@ class ChatChoice(Told):
     message: ChatMessage
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls", "cancelled"]
+    transcript: dict[str, Any] = Field(default_factory=dict, description="for `emel verify`, of one of several")
 
 
 class ChatCompletion(Told):
@@ -142,6 +143,7 @@ class CompletionChoice(Told):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Literal["stop", "length", "cancelled"]
+    transcript: dict[str, Any] = Field(default_factory=dict, description="for `emel verify`, of one of several")
 
 
 class TextCompletion(Told):
@@ -156,6 +158,7 @@ class TextCompletion(Told):
     usage: Usage
     timings: TimingsTold
     generation_settings: dict[str, Any]
+    transcript: dict[str, Any] = Field(default_factory=dict, description="for `emel verify`")
 
 
 # ---- /completion
@@ -182,6 +185,7 @@ class NativeCompletion(Told):
     stopping_word: str
     tokens_cached: int
     timings: TimingsTold
+    transcript: dict[str, Any] = Field(default_factory=dict, description="for `emel verify`")
 
 
 # ---- /v1/responses

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
-from emel.engine.transcript import record
 from emel.lazy_dataclasses import dataclass
 from emel.server import sse
 from emel.server.answering import respond
@@ -15,7 +14,7 @@ from emel.server.body import read_shape
 from emel.server.choices import Job
 from emel.server.constraints import constraint_of
 from emel.server.errors import invalid
-from emel.server.generating import check_options, in_thread, new_head, settings_used, timings, usage
+from emel.server.generating import check_options, in_thread, new_head, settings_used, timings, transcript_of, usage
 from emel.server.holding import ready_model
 from emel.server.logprobs import chat_logprobs
 from emel.server.shapes import ChatRequest
@@ -111,8 +110,6 @@ def prepare(served: ServedModel, shape: ChatRequest) -> Chat:
     dialect = served.dialect
     forced = tool_constraint(shape, tools)
     splits = shape.reasoning_format != "none"
-    if shape.transcript:
-        options["digests"] = True
     if dialect.marks and (tools or splits):
         options["shown_controls"] = dialect.marks
     opened = dialect.reasoning[0]
@@ -140,15 +137,15 @@ class _Wording:
     def whole(self, answers: list[Answer]) -> dict[str, Any]:
         return {
             **new_head("chatcmpl-", "chat.completion", self.served).fields(),
-            "choices": [self._choice(answer) for answer in answers],
+            "choices": [self._choice(answer, has_transcript=len(answers) > 1) for answer in answers],
             "usage": usage([self.chat.prompt_ids], answers),
-            **self.extras(answers[0]),
+            **self.extras(answers[0], has_transcript=len(answers) == 1),
         }
 
     def telling(self, answers: list[Answer]) -> _Telling:
         return _Telling(self, answers)
 
-    def _choice(self, answer: Answer) -> dict[str, Any]:
+    def _choice(self, answer: Answer, *, has_transcript: bool) -> dict[str, Any]:
         text = "".join(answer.text)
         message: dict[str, Any] = {"role": "assistant", "content": text if text or not answer.begun else None}
         if answer.reasoning:
@@ -161,19 +158,23 @@ class _Wording:
             "message": message,
             "logprobs": logprobs,
             "finish_reason": answer.finish_reason,
+            **(self._transcript(answer) if has_transcript else {}),
         }
 
-    def extras(self, answer: Answer) -> dict[str, Any]:
-        """What took how long, what was used, and the transcript for `emel verify` if it was asked for."""
+    def extras(self, answer: Answer, *, has_transcript: bool = True) -> dict[str, Any]:
+        """What took how long, what was used, and the transcript if it was asked for and its place is here."""
         completion = answer.completion
         if completion is None:
             return {}
-        extras = {"timings": timings(completion), "generation_settings": settings_used(completion)}
-        if self.shape.transcript:
-            is_constrained = self.chat.new_constraint is not None
-            recorded = record(self.served.model, self.chat.prompt_ids, completion, is_constrained=is_constrained)
-            extras["transcript"] = recorded.to_json()
-        return extras
+        told = {"timings": timings(completion), "generation_settings": settings_used(completion)}
+        return told | (self._transcript(answer) if has_transcript else {})
+
+    def _transcript(self, answer: Answer) -> dict[str, Any]:
+        if not self.shape.transcript or answer.completion is None:
+            return {}
+        is_constrained = self.chat.new_constraint is not None
+        ids, completion = self.chat.prompt_ids, answer.completion
+        return {"transcript": transcript_of(self.served, ids, completion, is_constrained=is_constrained)}
 
 
 class _Telling:

@@ -20,6 +20,7 @@ from emel.server.generating import (
     new_head,
     settings_used,
     timings,
+    transcript_of,
     usage,
 )
 from emel.server.holding import ready_model
@@ -53,7 +54,7 @@ async def create_completion(request: Request) -> Response | EventStream:
     prompts, echoes, new_constraint = await in_thread(request, _prepare, served, shape)
     options = shape.sampling()
     jobs = [Job(ids, options, PlainParser, new_constraint, n) for ids in prompts]
-    wording = _Wording(served, shape, prompts, echoes)
+    wording = _Wording(served, shape, prompts, echoes, new_constraint is not None)
     return await respond(
         request,
         served,
@@ -100,26 +101,36 @@ class _Wording:
     shape: CompletionRequest
     prompts: list[list[int]]
     echoes: list[str]
+    is_constrained: bool
 
     def whole(self, answers: list[Answer]) -> dict[str, Any]:
         first = answers[0].completion
         assert first is not None
         return {
             **new_head("cmpl-", "text_completion", self.served).fields(),
-            "choices": [self._choice(each) for each in answers],
+            "choices": [self._choice(each, has_transcript=len(answers) > 1) for each in answers],
             "usage": usage(self.prompts, answers),
             "timings": timings(first),
             "generation_settings": settings_used(first),
+            **(self.transcript(answers[0]) if len(answers) == 1 else {}),
         }
 
     def telling(self, answers: list[Answer]) -> _Telling:
         return _Telling(self, answers)
 
-    def _choice(self, answer: Answer) -> dict[str, Any]:
+    def transcript(self, answer: Answer) -> dict[str, Any]:
+        """The transcript for `emel verify`, if it was asked for."""
+        if not self.shape.transcript or answer.completion is None:
+            return {}
+        ids, completion = self.prompts[answer.index // (self.shape.n or 1)], answer.completion
+        return {"transcript": transcript_of(self.served, ids, completion, is_constrained=self.is_constrained)}
+
+    def _choice(self, answer: Answer, *, has_transcript: bool) -> dict[str, Any]:
         echo, logprobs = self.echoes[answer.index], None
         if self.shape.logprobs is not None:
             logprobs = completion_logprobs(self.served.model.tokenizer, answer.logprobs, len(echo))
-        return _part(answer.index, echo + "".join(answer.text), logprobs, answer.finish_reason)
+        choice = _part(answer.index, echo + "".join(answer.text), logprobs, answer.finish_reason)
+        return choice | (self.transcript(answer) if has_transcript else {})
 
 
 class _Telling:
@@ -150,6 +161,7 @@ class _Telling:
             events = self._texts[index](text) if text else b""
         if (completion := chunk.completion) is not None:
             told = {"timings": timings(completion), "generation_settings": settings_used(completion)}
+            told |= self._wording.transcript(answer)
             events += self._event(choices=[_part(index, "", None, answer.finish_reason)], **told)
         return events
 

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from emel.engine.arguments import checked_request
+from emel.engine.transcript import record
 from emel.lazy_dataclasses import dataclass
 from emel.server.choices import Choices
 from emel.server.connection import unless_gone
@@ -159,3 +160,10 @@ def timings(completion: Completion) -> dict[str, Any]:
 def settings_used(completion: Completion) -> dict[str, Any]:
     """The effective sampling values, with the seed that was really used."""
     return {**completion.sampling, "seed": completion.seed}
+
+
+def transcript_of(
+    served: ServedModel, prompt_ids: Sequence[int], completion: Completion, *, is_constrained: bool
+) -> dict[str, Any]:
+    """What `emel verify` computes anew, of an answer whose request had its steps recorded."""
+    return record(served.model, prompt_ids, completion, is_constrained=is_constrained).to_json()

@@ -9,7 +9,7 @@ from pydantic import Field
 from emel.server.errors import invalid
 from emel.server.shape import Shape
 from emel.server.shape_errors import given
-from emel.server.shapes import ChatRequest
+from emel.server.shapes import ChatRequest, refuse_transcript
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +43,7 @@ class MessagesRequest(Shape):
 
 def as_chat(shape: MessagesRequest) -> ChatRequest:
     """The same request as one of a chat; ApiError 400 for what a chat cannot say."""
+    refuse_transcript(shape)
     messages: list[dict[str, Any]] = []
     if shape.system:
         messages.append({"role": "system", "content": _joined(shape.system, "system")})

@@ -14,7 +14,7 @@ from emel.server.body import read_shape
 from emel.server.choices import Job
 from emel.server.constraints import constraint_of
 from emel.server.errors import checked_tokens, invalid
-from emel.server.generating import check_options, in_thread, settings_used, timings
+from emel.server.generating import check_options, in_thread, settings_used, timings, transcript_of
 from emel.server.holding import ready_model
 from emel.server.logprobs import chat_logprobs
 from emel.server.native_requests import NativeRequest
@@ -48,7 +48,7 @@ async def create_native_completion(request: Request) -> Response | EventStream:
         request,
         served,
         jobs,
-        _Wording(served, shape, prompt_ids),
+        _Wording(served, shape, prompt_ids, new_constraint is not None),
         is_streamed=bool(shape.stream),
         has_progress=bool(shape.return_progress),
         ping_seconds=shape.ping_seconds,
@@ -73,6 +73,7 @@ class _Wording:
     served: ServedModel
     shape: NativeRequest
     prompt_ids: list[int]
+    is_constrained: bool
 
     def whole(self, answers: list[Answer]) -> dict[str, Any]:
         [answer] = answers
@@ -114,7 +115,14 @@ class _Wording:
             "stopping_word": completion.stop or "",
             "tokens_cached": completion.n_cached_tokens,
             "timings": timings(completion),
+            **self._transcript(completion),
         }
+
+    def _transcript(self, completion: Completion) -> dict[str, Any]:
+        if not self.shape.transcript:
+            return {}
+        is_constrained = self.is_constrained
+        return {"transcript": transcript_of(self.served, self.prompt_ids, completion, is_constrained=is_constrained)}
 
 
 class _Telling:

@@ -9,7 +9,7 @@ from pydantic import Field
 from emel.server.errors import invalid
 from emel.server.shape import Shape
 from emel.server.shape_errors import given, in_json
-from emel.server.shapes import ChatRequest
+from emel.server.shapes import ChatRequest, refuse_transcript
 
 _TEXT_PARTS = ("input_text", "output_text", "text")  # tuples: what clients send may have no hash
 _KINDS = ("message", "function_call", "function_call_output", "reasoning")
@@ -41,6 +41,7 @@ def as_chat(shape: ResponsesRequest) -> ChatRequest:
     """The same request as one of a chat; ApiError 400 for what a chat cannot say."""
     if shape.previous_response_id is not None:
         raise invalid("previous_response_id is not supported: nothing is stored, send the conversation", "input")
+    refuse_transcript(shape)
     messages: list[dict[str, Any]] = []
     if shape.instructions:
         messages.append({"role": "system", "content": shape.instructions})

@@ -47,7 +47,7 @@ class ConstrainedShape(SamplingShape):
         None, ge=-1, le=MOST_PING_SECONDS, description="seconds of silence of a stream before a comment; -1: none comes"
     )
     return_progress: bool | None = Field(None, description="a stream tells how far the prompt is until it was read")
-    transcript: bool | None = Field(None, description="adds a transcript that `emel verify` can replay")
+    transcript: bool | None = Field(None, description="adds a transcript of each answer that `emel verify` can replay")
 
     @property
     def is_constrained(self) -> bool:
@@ -62,6 +62,11 @@ class ConstrainedShape(SamplingShape):
         )
         return any(each is not None for each in fields)
 
+    def sampling(self) -> dict[str, Any]:
+        """Keywords for Model.submit."""
+        given: dict[str, Any] = super().sampling()
+        return {**given, "digests": True} if self.transcript else given
+
     @property
     def ping_seconds(self) -> float | None:
         """Silence of a stream before a comment; None: as the server has it."""
@@ -71,6 +76,12 @@ class ConstrainedShape(SamplingShape):
     def wants_usage(self) -> bool:
         """Whether a stream ends with a chunk of usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
+
+
+def refuse_transcript(shape: Shape) -> None:
+    """ApiError 400 where another protocol's answer has no place for a transcript that was asked for."""
+    if (shape.model_extra or {}).get("transcript"):
+        raise invalid("transcript is not supported here: ask /v1/chat/completions or /v1/completions", "transcript")
 
 
 class ChatRequest(ConstrainedShape):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -53,6 +53,8 @@ class FakeRequest:
         for text in texts:
             self.listener.on_chunk(Chunk(text, (1,)))
         whole = completion("".join(texts), reason)
+        if self.options.get("digests"):
+            whole = replace(whole, digests=("0" * 16,) * len(whole.token_ids))
         self.listener.on_chunk(Chunk("", (), reason, whole))
         self.end(whole)
 
