@@ -7,7 +7,7 @@ import sys
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from emel.bench.machine import describe_machine, emel_version
+from emel.bench.machine import describe_machine, emel_version, machine_line
 from emel.bench.table import render_table
 from emel.lazy_dataclasses import dataclass
 
@@ -53,7 +53,7 @@ def render_figures(report: FigureReport) -> str:
     """The header, the table and the notes, ending in a newline."""
     machine = report.machine
     header = (
-        f"machine  {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}\n"
+        f"{machine_line(machine)}\n"
         f"emel     {emel_version()}, kernels for {report.route}\n"
         f"runs     median of {report.n_runs} after {report.n_warmup} to warm up; ± is half the range of all runs\n"
     )

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from emel.bench.lane import EMEL, LLAMA_CPP, Lane, cold_start, lane_command
+from emel.bench.machine import counted
 from emel.bench.report import Row
 from emel.bench.statistics import summarize
 from emel.bench.workload import prompt_ids
@@ -77,7 +78,7 @@ class GenerationSuite:
     def _run_warm(self, n_threads: int, commands: dict[str, list[str]]) -> None:
         with ExitStack() as stack:
             lanes = {engine: stack.enter_context(Lane(engine, command)) for engine, command in commands.items()}
-            self._progress.show(f"loading with {n_threads} threads")
+            self._progress.show(f"loading with {counted(n_threads, 'thread')}")
             self._report.engines.update((engine, lane.ready) for engine, lane in lanes.items())
             for workload in self._plan.workloads:
                 if workload.kind != "cold start":
@@ -107,7 +108,7 @@ class GenerationSuite:
         n_turns = self._plan.n_warmup + self._plan.n_runs
         for turn in range(n_turns):
             for engine, run in runs.items():
-                self._progress.show(f"{name}, {n_threads} threads, {engine}: {turn + 1}/{n_turns}")
+                self._progress.show(f"{name}, {counted(n_threads, 'thread')}, {engine}: {turn + 1}/{n_turns}")
                 sample = run()
                 if turn >= self._plan.n_warmup:
                     samples[engine].append(sample)

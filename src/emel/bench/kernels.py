@@ -69,7 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measures every format and prints the figures. EmelError for what a person can put right."""
     from emel.bench.figures import FigureReport, print_figures
-    from emel.bench.machine import choose_lanes, open_route
+    from emel.bench.machine import choose_lanes, counted, open_route
     from emel.bench.progress import Progress
     from emel.kernel.buffers import Memory
     from emel.kernel.packing import PACKABLE
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         with LanePool(n_threads) as pool:
             measure_here = partial(measure_roof, pool, route.isa, seconds=SAMPLE_SECONDS, memory=memory)
             for type_ in arguments.format or PACKABLE:
-                progress.show(f"{type_.name}, {n_threads} threads")
+                progress.show(f"{type_.name}, {counted(n_threads, 'thread')}")
                 report.figures += _measure_format(pool, type_, arguments, measure_here)
     progress.clear()
     memory.close()

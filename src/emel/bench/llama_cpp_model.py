@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from emel.bench.machine import counted
 from emel.bench.protocol import Ready
 
 N_BATCH = 512
@@ -48,7 +49,7 @@ class LlamaCppModel:
         parameters.n_threads = parameters.n_threads_batch = n_threads
         context = self.api.llama_init_from_model(self._model, parameters)
         if not context:
-            each = f"{n_ctx} tokens for {n_sequences} sequences with {n_threads} threads"
+            each = f"{n_ctx} tokens for {n_sequences} sequences with {counted(n_threads, 'thread')}"
             raise RuntimeError(f"llama.cpp cannot make a context of {each}")
         return context
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from emel.errors import EmelError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from emel import Model
     from emel.kernel.features import Route
@@ -70,6 +70,23 @@ def emel_version() -> str:
         return version("emel")
     except PackageNotFoundError:
         return "(source tree, not installed)"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 thread`, `2 threads`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def machine_line(machine: Mapping[str, str | int]) -> str:
+    """The first line above a table."""
+    cpus = counted(int(machine["cpus"]), "CPU")
+    return f"machine  {machine['cpu']}, {cpus}, {machine['system']}, Python {machine['python']}"
+
+
+def excess_load() -> float | None:
+    """CPUs' worth of programs that ran or waited to, on average over the last minute, if more than there are CPUs."""
+    load = os.getloadavg()[0]
+    return load if load > (os.cpu_count() or 1) else None
 
 
 def describe_machine() -> dict[str, str | int]:

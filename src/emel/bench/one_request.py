@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs the suite and prints its results on stdout. EmelError for what a person can put right."""
     import emel
-    from emel.bench.machine import describe_machine
+    from emel.bench.machine import counted, describe_machine, machine_line
     from emel.bench.statistics import summarize
 
     path = model_path(arguments)
@@ -62,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
         return 0
     sys.stdout.write(
-        f"machine  {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}\n"
-        f"model    {path.name}, {arguments.threads} threads, answers of {arguments.decode} tokens\n"
+        f"{machine_line(machine)}\n"
+        f"model    {path.name}, {counted(arguments.threads, 'thread')}, answers of {arguments.decode} tokens\n"
         f"runs     {arguments.runs} pairs in turns after {arguments.warmup} to warm up; the least, of a token\n\n"
         f"bare loop of plan runs   {_shown([loop for loop, _ in pairs])}\n"
         f"one request              {_shown([request for _, request in pairs])}\n"

@@ -68,7 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measures every shape and prints the figures. EmelError for what a person can put right."""
     from emel.bench.figures import Column, FigureReport, figures_to_json, render_figures
-    from emel.bench.machine import choose_lanes, n_cpus, open_route
+    from emel.bench.machine import choose_lanes, counted, n_cpus, open_route
     from emel.bench.progress import Progress
     from emel.bench.report import render_text, to_json
     from emel.kernel.pool import LanePool
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
             for n_lanes in lanes:
                 with LanePool(n_lanes) as pool:
                     for shape in SHAPES:
-                        progress.show(f"{shape}, {n_lanes} threads")
+                        progress.show(f"{shape}, {counted(n_lanes, 'thread')}")
                         report.figures += _measure_shape(serial, pool, shape, arguments)
         if arguments.compare:
             end_to_end = _compare(arguments, lanes, progress)

@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs the suite and prints its results on stdout. EmelError for what a person can put right."""
     import emel
-    from emel.bench.machine import describe_machine, n_cpus
+    from emel.bench.machine import counted, describe_machine, machine_line, n_cpus
     from emel.bench.statistics import summarize
 
     path = model_path(arguments)
@@ -62,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
         return 0
     sys.stdout.write(
-        f"machine  {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}\n"
-        f"model    {path.name}, {n_threads} threads\n"
+        f"{machine_line(machine)}\n"
+        f"model    {path.name}, {counted(n_threads, 'thread')}\n"
         f"runs     median of {arguments.runs} after {arguments.warmup} to warm up\n\n"
         f"first request    {1e3 * cold:9.1f} ms to the first token of {arguments.prefix + N_TAIL}\n"
         f"second request   {1e3 * warm:9.1f} ms, {runs[0].n_found} tokens found: {warm / cold:.1%} of the first "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
+from emel.bench.machine import machine_line
 from emel.bench.table import render_table
 from emel.lazy_dataclasses import dataclass
 
@@ -53,7 +54,7 @@ def render_text(report: Report) -> str:
     """The header and the table, ending in a newline."""
     machine = report.machine
     lines = [
-        f"machine  {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}",
+        machine_line(machine),
         f"model    {report.model} ({report.n_model_bytes / 1e6:.0f} MB)",
         *(f"engine   {ready.engine}: {ready.version}; {ready.route}" for ready in report.engines.values()),
         f"runs     median of {report.n_runs} after {report.n_warmup} to warm up; ± is half the range of all runs",

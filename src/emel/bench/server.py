@@ -49,8 +49,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the suite and prints its results on stdout. EmelError for what a person can put right."""
-    from emel.bench.machine import describe_machine, n_cpus
+    from emel.bench.machine import counted, describe_machine, excess_load, machine_line, n_cpus
 
+    load = excess_load()  # before the runs, which are load too
     path, n_threads = model_path(arguments), arguments.threads or n_cpus()
     n_runs = arguments.warmup + arguments.runs
     runs = [measure(path, n_threads, arguments.streams, arguments.decode) for _ in range(n_runs)][arguments.warmup :]
@@ -67,13 +68,20 @@ def run(arguments: argparse.Namespace) -> int:
             }
             for each in runs
         ]
-        report = {"suite": "server", "machine": machine, "decode": arguments.decode, "results": results}
+        report = {
+            "suite": "server",
+            "machine": machine,
+            "excess_load": load,
+            "decode": arguments.decode,
+            "results": results,
+        }
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
         return 0
     sys.stdout.write(
-        f"machine  {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}\n"
-        f"model    {path.name}, {n_threads} threads, answers of {arguments.decode} tokens\n"
-        f"runs     median, least and most of {arguments.runs} servers after {arguments.warmup} to warm up\n\n"
+        f"{machine_line(machine)}\n"
+        f"model    {path.name}, {counted(n_threads, 'thread')}, answers of {arguments.decode} tokens\n"
+        f"runs     median, least and most of {arguments.runs} servers after {arguments.warmup} to warm up\n"
+        f"{_busy(load)}\n"
     )
     sys.stdout.write("\n".join(_lines(runs, arguments.streams)) + "\n")
     return 0
@@ -93,6 +101,12 @@ def measure(model: Path, n_threads: int, n_streams: tuple[int, ...], n_tokens: i
             token_cpu[n] = (server.loop_cpu() - before) / (n * n_tokens)
             events[n] = n_events / (n * n_tokens)
         return ServerRun(server.start, token_cpu, events)
+
+
+def _busy(load: float | None) -> str:
+    if load is None:
+        return ""
+    return f"busy     load {load:.1f} before the runs: other programs run, and starts and tokens take more than alone\n"
 
 
 def _lines(runs: list[ServerRun], n_streams: tuple[int, ...]) -> list[str]:

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the chosen suite and prints its lines on stdout."""
-    from emel.bench.machine import describe_machine
+    from emel.bench.machine import describe_machine, machine_line
     from emel.bench.sm_timing import lines_to_json, render_lines
 
     suite = arguments.suite
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
     else:
         sys.stdout.write(
-            f"machine  {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}\n"
+            f"{machine_line(machine)}\n"
             f"runs     median of {arguments.runs} after {arguments.warmup} to warm up; ± is half the range of all\n\n"
             f"{render_lines(lines)}"
         )

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emel.bench.machine import n_cpus
+from emel.bench.machine import counted, n_cpus
 from emel.bench.sm_timing import Bar, calls_of, measure
 from emel.graph.batch import Batch, KvBinding
 from emel.graph.builder import GraphBuilder
@@ -151,7 +151,7 @@ def run(n_runs: int, n_warmup: int) -> list[Line]:
             waves.compare()
             is_judged = name == BAR_ROW and n_threads == BAR_THREADS
             lines += measure(
-                f"{name}, {n_threads} thread{'s' if n_threads > 1 else ''}",
+                f"{name}, {counted(n_threads, 'thread')}",
                 {way: calls_of(call, None) for way, call in waves.ways().items()},
                 n_runs,
                 n_warmup,

@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs the suite and prints its results on stdout. EmelError for what a person can put right."""
     import emel
-    from emel.bench.machine import describe_machine, n_cpus
+    from emel.bench.machine import counted, describe_machine, machine_line, n_cpus
     from emel.bench.speculation_workloads import WORKLOADS
 
     path = model_path(arguments)
@@ -74,8 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
         return 0
     sys.stdout.write(
-        f"machine  {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}\n"
-        f"model    {path.name}, {n_threads} threads, answers of at most {arguments.tokens} tokens\n"
+        f"{machine_line(machine)}\n"
+        f"model    {path.name}, {counted(n_threads, 'thread')}, answers of at most {arguments.tokens} tokens\n"
         f"runs     median of {arguments.runs} pairs after {arguments.warmup} to warm up\n\n"
         f"{'text':<16} {'without':>14} {'with':>14} {'ratio':>7} {'guessed':>9} {'right':>7}  bar\n"
         + "".join(_line(workload, runs) for workload, runs in results.items())

@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the suite and prints its results on stdout. EmelError for what a person can put right."""
-    from emel.bench.machine import describe_machine
+    from emel.bench.machine import describe_machine, machine_line
     from emel.bench.table import render_table
 
     path = model_path(arguments)
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     header = ["lanes", "guesses", "runs of nothing", "least", "of a lane", "real runs", "least"]
     sys.stdout.write(
-        f"machine  {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}\n"
+        f"{machine_line(machine)}\n"
         f"model    {path.name}, 1 thread, answers of {arguments.decode} tokens\n"
         "figures  microseconds of Python from one run to the next: median and least of all steps\n\n"
         + render_table(header, [_shown(row) for row in rows], n_left=2)

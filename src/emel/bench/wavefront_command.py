@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the suite and prints its results on stdout. EmelError for what a person can put right."""
     from dataclasses import asdict
 
-    from emel.bench.machine import describe_machine, n_cpus
+    from emel.bench.machine import counted, describe_machine, machine_line, n_cpus
     from emel.bench.progress import Progress
     from emel.bench.wavefront import WavePlan, render_waves, run_waves, waves_to_json
 
@@ -79,8 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
         return 0
     sys.stdout.write(
-        f"machine  {machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, Python {machine['python']}\n"
-        f"model    {plan.model.name}, {plan.n_threads} threads; {plan.n_prompt} tokens in, {plan.n_decode} out\n"
+        f"{machine_line(machine)}\n"
+        f"model    {plan.model.name}, {counted(plan.n_threads, 'thread')}; "
+        f"{plan.n_prompt} tokens in, {plan.n_decode} out\n"
         + "".join(f"engine   {each.engine}: {each.version}; {each.route}\n" for each in ready.values())
         + f"runs     median of {plan.n_runs} after {plan.n_warmup} to warm up; percentiles over all tokens\n\n"
         + render_waves(rows)
@@ -91,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _show_operations(plan: WavePlan, *, as_json: bool) -> int:
     from dataclasses import asdict
 
+    from emel.bench.machine import counted
     from emel.bench.wavefront_operations import STEPS_OF_A_RUN, render_operations, run_operations
 
     columns = run_operations(plan)
@@ -98,7 +100,8 @@ def _show_operations(plan: WavePlan, *, as_json: bool) -> int:
         sys.stdout.write(json.dumps([asdict(each) for each in columns], indent=2) + "\n")
         return 0
     sys.stdout.write(
-        f"model    {plan.model.name}, {plan.n_threads} threads, {plan.activations}; {plan.n_prompt} keys each\n"
+        f"model    {plan.model.name}, {counted(plan.n_threads, 'thread')}, {plan.activations}; "
+        f"{plan.n_prompt} keys each\n"
         f"runs     the least of {STEPS_OF_A_RUN * plan.n_runs} steps, for each operation\n\n"
         + render_operations(columns)
     )

@@ -67,7 +67,7 @@ def test_generation_measures_every_workload_at_every_thread_count(monkeypatch: p
 
 def test_generation_lets_the_engines_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     _, shown = run_suite(monkeypatch, {"EMEL": "works", "llama.cpp": "works"})
-    turns = [line.rpartition(", ")[2] for line in shown.split("\r\x1b[K") if line.startswith("prefill 20, 1 threads")]
+    turns = [line.rpartition(", ")[2] for line in shown.split("\r\x1b[K") if line.startswith("prefill 20, 1 thread,")]
     assert turns == [f"{engine}: {turn}/3" for turn in (1, 2, 3) for engine in ("EMEL", "llama.cpp")]
 
 
