@@ -31,6 +31,7 @@ MAX_STOP_CHARACTERS = 1 << 17
 """In all stop strings of a request: what finds them takes about a microsecond to make for each."""
 SPECULATIONS = ("lookup",)
 SAMPLING_FIELDS = frozenset(each.name for each in fields(SamplingParams)) - {"dry_breaker_ids"}
+KEYWORDS_OF_REQUESTS = SAMPLING_FIELDS | {"stop", *CONSTRAINTS, *_KEYWORDS_OF_USERS}
 _WHOLE_FIELDS = [
     each.name
     for each in fields(SamplingParams)
@@ -238,7 +239,7 @@ def checked_sampling(
     if unknown:
         from emel.engine.other_keywords import unknown_keyword
 
-        raise unknown_keyword(unknown[0], SAMPLING_FIELDS | {"stop", *CONSTRAINTS, *_KEYWORDS_OF_USERS})
+        raise unknown_keyword(unknown[0], KEYWORDS_OF_REQUESTS)
     values = {name: value for name, value in given.items() if name != "stop"}
     try:
         if tokenizer is not None and "logit_bias" in values:

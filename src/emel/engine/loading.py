@@ -13,14 +13,14 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
-from emel.engine.arguments import checked_model, checked_whole
+from emel.engine.arguments import KEYWORDS_OF_REQUESTS, checked_model, checked_whole
 from emel.engine.options import DEFAULT_CONTEXT, DEFAULT_LANES, DEFAULT_SPECULATION, LoadOptions
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
-    from typing import Self
+    from typing import Never, Self
 
     from emel.engine.adapters import Lora
     from emel.engine.model import Model
@@ -124,6 +124,7 @@ def load(
     draft: str | os.PathLike[str] | None = None,
     lora: Lora = (),
     chat_template: str | None = None,
+    **unknown: Never,
 ) -> Model:
     """Loads a GGUF: a path, a built-in name (fetched once), or hf:owner/repo[:quant].
 
@@ -144,6 +145,10 @@ def load(
     """
     from emel.engine.models import resolve_model
 
+    if unknown:
+        from emel.engine.other_keywords import unknown_load_keyword
+
+        raise unknown_load_keyword(next(iter(unknown)), load.__kwdefaults__ or (), KEYWORDS_OF_REQUESTS)
     options = LoadOptions(
         n_ctx=n_ctx,
         n_threads=n_threads,
