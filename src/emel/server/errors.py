@@ -50,6 +50,7 @@ _KINDS = (
     (TimeoutError, "timeout"),
     (OSError, "read"),
 )
+FAILURE_KINDS = (*dict.fromkeys(name for _, name in _KINDS), "internal")
 
 _OURS = (NotFiniteError, MemoryError, OSError)  # what a RequestError that is no fault of the client's comes of
 

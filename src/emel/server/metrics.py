@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from emel.lazy_dataclasses import dataclass
 from emel.server import wave_metrics
-from emel.server.errors import kind_of_failure
+from emel.server.errors import FAILURE_KINDS, kind_of_failure
 from emel.server.wave_metrics import LABEL
 
 if TYPE_CHECKING:
@@ -102,6 +102,17 @@ class Metrics:
         self.responses = Counter(
             "emel_http_responses", "HTTP responses", labelnames=["path", "status"], registry=self.registry
         )
+        for each in models:
+            self._begin(each.name)
+
+    def _begin(self, model_name: str) -> None:
+        """What counts from 0 is told from the start: else the first failure would be no increase."""
+        for kind in FAILURE_KINDS:
+            self._failures.labels(model_name, kind)
+        for each in (self._first_token, self._queue, self._whole, self._prompt_seconds, self._answer_seconds):
+            each.labels(model_name)
+        self._between[model_name] = _Intervals()
+        self._sums[model_name] = _Sums()
 
     def collect(self) -> Iterator[Metric]:
         """What the waves say now (prometheus_client's interface)."""

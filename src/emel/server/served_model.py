@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from emel.errors import EmelError
 from emel.server.errors import ApiError
+from emel.server.wave_counts import WaveCounts
 from emel.text.answers import find_dialect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from emel.engine.budget import Grant
     from emel.engine.model import Model
@@ -54,6 +55,7 @@ class ServedModel:
         self._turn = asyncio.Lock()  # it is never loaded while what it was is still there
         self._load = load
         self._model: Model | None = None
+        self._counts = WaveCounts()
 
     @property
     def model(self) -> Model:
@@ -90,6 +92,10 @@ class ServedModel:
         """Whether it is loaded and no request has it."""
         return self._model is not None and not self._n_held
 
+    def counts(self) -> Mapping[str, float]:
+        """What its waves have counted, each time it was loaded."""
+        return self._counts.total()
+
     def is_idle_for(self, seconds: float) -> bool:
         """Whether it is idle, and nobody has asked for it so long."""
         return self.is_idle and time.monotonic() - self.last_used > seconds
@@ -109,6 +115,7 @@ class ServedModel:
         try:
             async with self._turn:
                 self._model = await asyncio.to_thread(self._load, **given)
+                self._counts.begin(self._model.wave)
         except Exception as error:
             self.fail(error)
         else:
@@ -126,8 +133,10 @@ class ServedModel:
         if self.state is LoadState.READY:
             self.state = LoadState.UNLOADED
         if model is not None:
+            wave = self._counts.begin_end()
             async with self._turn:
                 await asyncio.to_thread(model.close)
+                self._counts.end(wave)
 
     def _unavailable(self) -> ApiError:
         if self.state is LoadState.FAILED:

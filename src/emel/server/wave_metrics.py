@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 LABEL = ["model_name"]
 
-# Metric, what it tells, and the fact of a model that it shows (facts_of).
+# Metric, what it tells, and the fact of a loaded model (facts_of), or the count of any (WaveCounts), that it shows.
 _GAUGES = (
     ("emel_requests_running", "Requests that have a lane", "n_running"),
     ("emel_requests_waiting", "Requests that wait for a lane", "n_waiting"),
@@ -43,7 +42,7 @@ _COUNTERS = (
     ("emel_drafts", "Steps of a request that computed guesses too", "n_drafts"),
     ("emel_draft_tokens", "Tokens that were computed as guesses", "n_draft_tokens"),
     ("emel_accepted_tokens", "Of them, those that came", "n_accepted_tokens"),
-    ("emel_streamed_bytes", "Bytes of weights that were read from the file since it was loaded", "n_streamed_bytes"),
+    ("emel_streamed_bytes", "Bytes of weights that were read from the file while it was streamed", "n_streamed_bytes"),
     ("emel_streaming_wait_seconds", "Seconds in which steps waited for them", "streaming_wait_seconds"),
     ("llamacpp:prompt_tokens", "Tokens of prompts that were computed", "n_computed_prompt_tokens"),
     ("llamacpp:tokens_predicted", "The same as emel_generated_tokens", "n_generated_tokens"),
@@ -56,22 +55,23 @@ _ENDS = {"stop": "n_stopped", "length": "n_length", "cancelled": "n_cancelled", 
 
 
 def collect(models: ServedModels) -> Iterator[Metric]:
-    """The metrics of all models that are loaded, and of the memory they share."""
+    """What is, of the models that are loaded; what was counted, of all; and of the memory they share."""
     facts = {each.name: facts_of(each.model) for each in models if each.is_loaded}
     for name, text, fact in _GAUGES:
         gauge = GaugeMetricFamily(name, text, labels=LABEL)
         for model_name, of_model in facts.items():
             gauge.add_metric([model_name], of_model[fact])
         yield gauge
+    counts = {each.name: each.counts() for each in models}
     for name, text, fact in _COUNTERS:
         counter = CounterMetricFamily(name, text, labels=LABEL)
-        for model_name, of_model in facts.items():
-            counter.add_metric([model_name], of_model[fact])
+        for model_name, counted in counts.items():
+            counter.add_metric([model_name], counted[fact])
         yield counter
     ends = CounterMetricFamily("emel_requests_finished", "Requests by how they ended", labels=[*LABEL, "reason"])
-    for model_name, of_model in facts.items():
+    for model_name, counted in counts.items():
         for reason, fact in _ENDS.items():
-            ends.add_metric([model_name, reason], of_model[fact])
+            ends.add_metric([model_name, reason], counted[fact])
     yield ends
     if (memory := models.memory) is not None:
         yield GaugeMetricFamily("emel_memory_budget_bytes", "Bytes that all models share", memory.n_bytes)
@@ -82,13 +82,10 @@ def collect(models: ServedModels) -> Iterator[Metric]:
 
 
 def facts_of(model: Model) -> dict[str, float]:
-    """Numbers by name: all counters of its wave and its prefixes, what runs now, what was streamed."""
+    """Numbers by name: what runs now, and what there is for it."""
     wave = model.wave
-    view, counters, prefixes, traffic = wave.snapshot(), wave.counters, wave.prefixes, wave.traffic
-    facts: dict[str, float] = {
-        each.name: getattr(counted, each.name) for counted in (counters, prefixes) for each in fields(counted)
-    }
-    return facts | {
+    view, counters = wave.snapshot(), wave.counters
+    return {
         "n_running": len(view.lanes),
         "n_waiting": len(view.waiting),
         "n_lanes": view.n_lanes,
@@ -96,7 +93,4 @@ def facts_of(model: Model) -> dict[str, float]:
         "n_blocks_in_use": view.n_blocks_in_use,
         "n_threads": model.n_threads,
         "lanes_of_a_step": counters.n_lanes_busy / max(1, counters.n_steps),
-        "n_computed_prompt_tokens": counters.n_prompt_tokens - counters.n_cached_tokens,
-        "n_streamed_bytes": 0 if traffic is None else traffic.n_bytes,
-        "streaming_wait_seconds": 0 if traffic is None else traffic.waited_seconds,
     }

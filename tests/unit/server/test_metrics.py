@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from emel.errors import ModelClosedError, RequestError
+from emel.errors import ModelClosedError, ModelLoadError, RequestError
 from emel.io.errors import SourceError
 from emel.kernel.streaming import Traffic
 from emel.memory.prefix import PrefixCounters
@@ -110,7 +110,60 @@ def test_failures_are_counted_by_kind(serve: Callable[..., TestClient], kind: st
     client.post(PATH, json={**CHAT, "stream": stream})
     failing.join()
     seen = {name: value for name, value in samples(client).items() if name.startswith("emel_failures_total")}
-    assert seen == {f'emel_failures_total{{kind="{kind}",model_name="fake"}}': 1}
+    kinds = (*FAILURES, "timeout")
+    assert seen == {f'emel_failures_total{{kind="{each}",model_name="fake"}}': float(each == kind) for each in kinds}
+
+
+def test_what_is_counted_of_a_model_is_told_from_the_start(serve: Callable[..., TestClient]) -> None:
+    seen = samples(serve({"a": lambda: FakeModel("x"), "b": broken}))
+    for model_name in "ab":
+        label = f'{{model_name="{model_name}"}}'
+        for name in ("emel_prompt_tokens_total", "emel_queue_seconds_count", "emel_inter_token_seconds_count"):
+            assert seen[name + label] == 0
+        for kind in (*FAILURES, "timeout"):
+            assert seen[f'emel_failures_total{{kind="{kind}",model_name="{model_name}"}}'] == 0
+    assert 'emel_lanes{model_name="b"}' not in seen
+
+
+def broken() -> FakeModel:
+    raise ModelLoadError("no model")
+
+
+class Counting(FakeModel):
+    """Each time it is loaded it has counted something; what runs when it is closed fails, as a real one's does."""
+
+    def __init__(self) -> None:
+        super().__init__("x")
+        self.wave.counters = WaveCounters(n_prompt_tokens=7, n_cached_tokens=4, n_failed=1)
+        self.wave.prefixes = PrefixCounters(n_lookups=5)
+        self.wave.traffic = Traffic(n_bytes=15, n_loads=1, n_waits=1, n_repeats=0, waited_seconds=1.5)
+
+    def close(self) -> None:
+        super().close()
+        self.wave.counters.n_failed += 1
+        self.wave.traffic = None
+
+
+def test_counters_do_not_go_back_when_a_model_is_unloaded_and_loaded(serve: Callable[..., TestClient]) -> None:
+    client = serve({"fake": Counting})
+    names = {
+        'emel_prompt_tokens_total{model_name="fake"}': 7,
+        'emel_prefix_lookups_total{model_name="fake"}': 5,
+        'emel_streamed_bytes_total{model_name="fake"}': 15,
+        'emel_streaming_wait_seconds_total{model_name="fake"}': 1.5,
+        'llamacpp:prompt_tokens_total{model_name="fake"}': 3,
+    }
+    failed = 'emel_requests_finished_total{model_name="fake",reason="failed"}'
+    for n_loads in (1, 2, 3):
+        seen = samples(client)
+        assert {name: seen[name] for name in names} == {name: n_loads * each for name, each in names.items()}
+        assert seen[failed] == 2 * n_loads - 1
+        client.post("/models/unload", json={"model": "fake"})
+        seen = samples(client)
+        assert {name: seen[name] for name in names} == {name: n_loads * each for name, each in names.items()}
+        assert seen[failed] == 2 * n_loads
+        assert 'emel_lanes{model_name="fake"}' not in seen
+        client.post("/models/load", json={"model": "fake"})
 
 
 def test_a_request_that_took_too_long_is_a_failure_too(serve: Callable[..., TestClient]) -> None:
