@@ -28,10 +28,16 @@ class Usage(Told):
 
         cached_tokens: int
 
+    class CompletionDetails(Told):
+        """Of the answers; there where some of them is reasoning."""
+
+        reasoning_tokens: int
+
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails = CompletionDetails(reasoning_tokens=0)
 
 
 class TimingsTold(Told):

@@ -40,6 +40,8 @@ class Answer:
     """Calls: the name, and the arguments in parts."""
     logprobs: list[Any] = field(default_factory=list)
     completion: Completion | None = None
+    n_reasoning_tokens: int = 0
+    _n_untold: int = 0  # tokens that brought no piece yet
 
     @property
     def calls(self) -> list[ToolCall]:
@@ -54,15 +56,20 @@ class Answer:
         has_calls = self.begun and all(call.is_whole for call in self.calls)
         return "tool_calls" if has_calls and reason == "stop" else reason
 
-    def add(self, pieces: Sequence[Piece]) -> None:
-        """Puts pieces where they belong."""
+    def add(self, pieces: Sequence[Piece], n_tokens: int) -> None:
+        """Puts pieces where they belong; the tokens go to the first, with those before that brought none."""
+        self._n_untold += n_tokens
         for piece in pieces:
             if isinstance(piece, TextPiece):
                 self.text.append(piece.text)
+                self._n_untold = 0
             elif isinstance(piece, ReasoningPiece):
                 self.reasoning.append(piece.text)
+                self.n_reasoning_tokens += self._n_untold
+                self._n_untold = 0
             elif isinstance(piece, CallBegun):
                 self.begun.append((piece.name, []))
+                self._n_untold = 0
             elif isinstance(piece, CallArguments):
                 self.begun[-1][1].append(piece.text)
 
@@ -193,7 +200,7 @@ class Choices:
                 if what.completion is not None:
                     pieces += parser.flush()
                     answer.completion = what.completion
-                answer.add(pieces)
+                answer.add(pieces, len(what.token_ids))
                 if what.logprobs:
                     answer.logprobs += what.logprobs
                 if not tell(answer, pieces, what):

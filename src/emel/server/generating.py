@@ -129,12 +129,15 @@ def usage(prompts: Sequence[Sequence[int]], answers: Sequence[Answer]) -> dict[s
     done = [answer.completion for answer in answers if answer.completion is not None]
     n_completion = sum(len(each.token_ids) for each in done)
     firsts = [each.completion for each in answers[:: len(answers) // len(prompts)] if each.completion is not None]
-    return {
+    used: dict[str, Any] = {
         "prompt_tokens": n_prompt,
         "completion_tokens": n_completion,
         "total_tokens": n_prompt + n_completion,
         "prompt_tokens_details": {"cached_tokens": sum(each.n_cached_tokens for each in firsts)},
     }
+    if n_reasoning := sum(each.n_reasoning_tokens for each in answers):
+        used["completion_tokens_details"] = {"reasoning_tokens": n_reasoning}
+    return used
 
 
 def timings(completion: Completion) -> dict[str, Any]:

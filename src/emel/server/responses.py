@@ -92,7 +92,7 @@ def _ending(answer: Answer, n_prompt: int) -> dict[str, Any]:
             "input_tokens": n_prompt,
             "input_tokens_details": {"cached_tokens": answer.completion.n_cached_tokens},
             "output_tokens": n_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": answer.n_reasoning_tokens},
             "total_tokens": n_prompt + n_tokens,
         },
     }

@@ -221,6 +221,32 @@ def test_reasoning_is_split_off_unless_it_is_wanted_in_the_text(serve: Callable[
     assert choice["message"]["content"] == "<think>Hm.</think>Yes."
 
 
+THOUGHTS = ("<think>", "Hm.", " So", "</think>", "Yes", ".")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tokens_of_reasoning_are_counted_with_its_opening_and_without_its_end(
+    serve: Callable[..., TestClient], stream: bool
+) -> None:
+    client = serve(FakeModel(*THOUGHTS))
+    body = {**CHAT, "stream": stream, "n": 2, "stream_options": {"include_usage": True}}
+    answered = client.post(PATH, json=body)
+    used = events_of(answered.text)[-1]["usage"] if stream else answered.json()["usage"]
+    assert used["completion_tokens_details"] == {"reasoning_tokens": 6}
+    answered = client.post("/v1/responses", json={"input": "Hi", "stream": stream})
+    last = answered.text.rstrip().rpartition("data: ")[2]
+    used = json.loads(last)["response"]["usage"] if stream else answered.json()["usage"]
+    assert used["output_tokens_details"] == {"reasoning_tokens": 3}
+
+
+def test_without_reasoning_there_is_no_count_of_it(serve: Callable[..., TestClient]) -> None:
+    client = serve(FakeModel(*THOUGHTS))
+    used = client.post(PATH, json={**CHAT, "reasoning_format": "none"}).json()["usage"]
+    assert "completion_tokens_details" not in used
+    answered = serve(FakeModel("Yes.")).post("/v1/responses", json={"input": "Hi"})
+    assert answered.json()["usage"]["output_tokens_details"] == {"reasoning_tokens": 0}
+
+
 def test_max_completion_tokens_and_minus_one(serve: Callable[..., TestClient]) -> None:
     model = FakeModel("x")
     client = serve(model)
