@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from emel.engine.results import Completion
 
 _log = logging.getLogger("emel.access")
+_TOLD = "emel.log"  # what is told of a request, in its scope
+_MOST_CHARACTERS = 300
 _QUIET_PATHS = frozenset({"/health", "/v1/health", "/metrics"})  # asked every few seconds
 
 
@@ -30,7 +32,7 @@ class AccessLog:
         begin = time.perf_counter()
         seen: dict[str, Any] = {"status": 499}
         told: dict[str, Any] = {}
-        scope["emel.log"] = told
+        scope[_TOLD] = told
 
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -39,6 +41,11 @@ class AccessLog:
 
         try:
             await self._app(scope, receive, watched)
+        except Exception as error:  # of ours: whoever is outside answers it, and logs it whole
+            if seen["status"] == 499:
+                seen["status"] = 500
+            tell_error(scope, f"the request failed: {type(error).__name__}", "server_error")
+            raise
         finally:
             self._write(scope, seen["status"], time.perf_counter() - begin, told)
 
@@ -52,7 +59,7 @@ class AccessLog:
         if _log.isEnabledFor(level):
             client = scope.get("client")
             line = {
-                "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "time": _time(time.time()),
                 "client": client[0] if client else None,
                 "method": scope["method"],
                 "path": scope["path"],
@@ -63,9 +70,38 @@ class AccessLog:
             _log.log(level, json.dumps(line))
 
 
+class JsonLines(logging.Formatter):
+    """One JSON object a line: those of the access log as they are, of others time, level and message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """A record as a line; what raised is told in its field `trace`."""
+        message = record.getMessage()
+        if record.name == _log.name:
+            return message
+        line = {"time": _time(record.created), "level": record.levelname.lower(), "message": message}
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def tell_model(scope: Scope, name: str) -> None:
+    """Adds the model that a request is for to its line."""
+    scope.get(_TOLD, {})["model"] = name
+
+
+def tell_error(scope: Scope, message: str, code: str) -> None:
+    """Adds why a request was refused, or a stream broke off, to its line."""
+    short = message if len(message) <= _MOST_CHARACTERS else f"{message[:_MOST_CHARACTERS]}..."
+    scope.get(_TOLD, {}).update(error=short, code=code)
+
+
 def tell(scope: Scope, completions: list[Completion]) -> None:
     """Adds what the answers of a request took to its line."""
-    told = scope.get("emel.log")
+    told = scope.get(_TOLD)
     if told is None or not completions:
         return
     first = completions[0]

@@ -98,5 +98,6 @@ async def _tell(telling: Telling, choices: Choices, has_progress: bool, wire: Wi
             await choices.within_time(wire.drained())
         await write(wire, telling.ending())
     except Exception as error:
-        choices.cancel()  # a client that does not read keeps no lane while it is told
-        await write(wire, telling.failed(of_exception(error)))
+        told = of_exception(error)
+        choices.break_off(told)  # a client that does not read keeps no lane while it is told
+        await write(wire, telling.failed(told))

@@ -96,6 +96,7 @@ def create_app(models: ServedModels, settings: Settings) -> Starlette:
     app.state.models, app.state.settings = models, settings
     app.state.is_ending = False
     app.state.n_embedding = 0
+    app.state.warned = set()
     app.state.metrics = metrics.Metrics(models)
     return app
 

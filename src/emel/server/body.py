@@ -27,6 +27,10 @@ MAX_DEPTH = 128
 """Objects and lists inside each other: recursive code behind this (templates, schemas) takes that many."""
 _LONG = 64 << 10
 """Bytes from which parsing is for another thread: answers of others are on the event loop."""
+_MOST_UNKNOWN = 5
+"""Fields of a request that are compared with those there are, and below how many warnings there can be: clients make
+names up."""
+_MOST_WARNED = 1000
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -36,6 +40,7 @@ async def read_shape(request: Request, shape: type[S]) -> S:
     found = await asyncio.to_thread(_shaped, body, shape) if len(body) > _LONG else _shaped(body, shape)
     if unknown := found.unknown():
         _log.debug("%s: fields without meaning here: %.1000s", request.url.path, ", ".join(unknown))
+        _warn_of_near_misses(request, shape, unknown[:_MOST_UNKNOWN])
     return found
 
 
@@ -59,6 +64,16 @@ def parse(body: bytes | bytearray) -> Any:
     else:
         return found
     raise invalid(f"the body is not valid JSON: {reason}")
+
+
+def _warn_of_near_misses(request: Request, shape: type[Shape], unknown: list[str]) -> None:
+    """Of what is no field here, but nearly one, once for each name and path."""
+    warned: set[tuple[str, str]] = request.app.state.warned
+    for name in unknown:
+        key = (request.url.path, name)
+        if len(warned) < _MOST_WARNED and key not in warned and (meant := shape.nearest(name)) is not None:
+            warned.add(key)
+            _log.warning("%s: %r is no field and was passed over: did you mean %r?", *key, meant)
 
 
 async def _read(request: Request) -> bytearray:

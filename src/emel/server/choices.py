@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from emel.engine.model import Model
     from emel.engine.results import Completion
+    from emel.server.errors import ApiError
     from emel.server.hearing import Listener
     from emel.server.metrics import Observer
     from emel.text.answers import AnswerParser, Piece
@@ -140,6 +141,11 @@ class Choices:
         """Ends all that run, within a step."""
         for listener in self._hearing.listeners:
             listener.cancel()
+
+    def break_off(self, error: ApiError) -> None:
+        """Ends all that run, and has the access log told why."""
+        self.cancel()
+        error.tell(self._scope)
 
     def close(self) -> None:
         """Cancels what runs, and has the access log told of what is whole; harmless when that was done."""

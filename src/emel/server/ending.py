@@ -39,6 +39,7 @@ class Ending:
             if not seen:
                 await error.response(scope)(scope, receive, send)
             elif _is_open_stream(seen):
+                error.tell(scope)
                 await send({"type": "http.response.body", "body": _event(error, scope), "more_body": False})
 
 

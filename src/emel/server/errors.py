@@ -16,6 +16,7 @@ from emel.engine.arguments import checked_ids
 from emel.engine.grammar_check import CheckerBusyError
 from emel.errors import EmelError, ModelClosedError, RequestError
 from emel.server import shape_errors
+from emel.server.access_log import tell_error
 from emel.text.constraint import ConstraintFailed
 from emel.text.errors import NotFiniteError
 
@@ -91,8 +92,13 @@ class ApiError(Exception):
         kind = _ANTHROPIC_TYPES.get(self.status) or _TYPES.get(self.status, "invalid_request_error")
         return {"type": "error", "error": {"type": kind, "message": self.error["message"]}}
 
+    def tell(self, scope: Scope) -> None:
+        """Has the access log told."""
+        tell_error(scope, self.error["message"], self.error["code"] or self.error["type"])
+
     def response(self, scope: Scope) -> Response:
-        """The whole response, in the shape of the path that was asked for."""
+        """The whole response, in the shape of the path that was asked for; the access log is told."""
+        self.tell(scope)
         body = self.anthropic_body if is_anthropic(scope.get("path", "")) else self.body
         return JSONResponse(body, self.status, headers=self.headers)
 

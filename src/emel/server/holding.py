@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emel.server.access_log import tell_model
+
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -34,6 +36,7 @@ class Holding:
 async def ready_model(request: Request, name: str | None) -> ServedModel:
     """The model of a name, which the request has until its response is over; errors as those of ServedModels.ready."""
     models: ServedModels = request.app.state.models
+    tell_model(request.scope, models.find(name).name)
     served = await models.ready(name)
     request.scope[_HELD].append(served)
     return served

@@ -17,6 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from emel.errors import EmelError
+from emel.server.access_log import JsonLines
 from emel.server.chunked_wire import ChunkedWire
 from emel.server.listeners import listening
 from emel.server.wire import WIRE
@@ -164,7 +165,9 @@ def _load(config: uvicorn.Config, settings: Settings) -> None:
 
 
 def log_to_stderr(level: int) -> None:
-    """Lines of the server on stderr."""
-    logging.basicConfig(stream=sys.stderr, level=level, format="%(message)s")
+    """Lines of the server on stderr, each a JSON object."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(handlers=[handler], level=level)
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(max(level, logging.WARNING))

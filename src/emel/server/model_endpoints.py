@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse
 
 from emel import __version__
+from emel.server.access_log import tell_model
 from emel.server.body import read_shape
 from emel.server.errors import ApiError
 from emel.server.served_model import LoadState
@@ -75,6 +76,7 @@ async def load_model(request: Request) -> Response:
     """Loads a served model that was unloaded; within a budget it may take the place of one that is not in use."""
     models: ServedModels = request.app.state.models
     served = models.find((await read_shape(request, ModelName)).model)
+    tell_model(request.scope, served.name)
     await models.load(served)
     if served.state is LoadState.FAILED:
         raise ApiError(503, f"the model {served.name!r} could not be loaded: {served.error}")
@@ -85,6 +87,7 @@ async def unload_model(request: Request) -> Response:
     """Gives a model's memory back; it is loaded again when somebody asks for it."""
     models: ServedModels = request.app.state.models
     served = models.find((await read_shape(request, ModelName)).model)
+    tell_model(request.scope, served.name)
     await models.unload(served)
     return JSONResponse({"success": True, "model": _described(served, models)})
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache
+from difflib import get_close_matches
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, field_validator
 from pydantic_core import PydanticCustomError
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
+
+_MOST_CHARACTERS = 60
+_OTHERS = frozenset({"n_keep"})  # llama.cpp's, which is no min_keep
 
 
 def _end_at_first(schema: Any) -> None:
@@ -30,6 +34,21 @@ def _numbers(shape: type[Shape]) -> frozenset[str]:
         for name, field in shape.model_fields.items()
         if (kinds := _plain_kinds(field.annotation)) & {int, float} and bool not in kinds
     )
+
+
+@cache
+def _names(shape: type[Shape]) -> tuple[str, ...]:
+    """Of all fields, by which clients may give them."""
+    names: list[str] = []
+    for name, field in shape.model_fields.items():
+        alias = field.validation_alias
+        names += [str(each) for each in alias.choices] if isinstance(alias, AliasChoices) else [str(alias or name)]
+    return tuple(names)
+
+
+@lru_cache(1000)
+def _nearest(shape: type[Shape], name: str) -> str | None:
+    return next(iter(get_close_matches(name, _names(shape), n=1, cutoff=0.8)), None)
 
 
 def _plain_kinds(annotation: Any) -> set[Any]:
@@ -56,6 +75,11 @@ class Shape(BaseModel):
         if isinstance(value, bool) and info.field_name in _numbers(cls):
             raise PydanticCustomError("number_type", "a number is needed, which true and false are none of")
         return value
+
+    @classmethod
+    def nearest(cls, name: str) -> str | None:
+        """The field that a name is nearly, if there is one."""
+        return None if len(name) > _MOST_CHARACTERS or name in _OTHERS else _nearest(cls, name)
 
     def unknown(self) -> list[str]:
         """Names of fields that mean nothing here."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,40 @@ def test_what_is_no_json_is_400_with_the_reason(serve: Callable[..., TestClient]
     assert message.startswith("the body is not valid JSON: ")
     assert reason in message
     assert len(message) < 200
+
+
+MISSPELT = {
+    "messages": [{"role": "user", "content": "x"}],
+    "max_token": 3,
+    "temperatures": 0,
+    "user": "u",
+    "metadata": {},
+}
+
+
+def test_a_field_that_is_nearly_one_is_warned_of_once_for_each_endpoint(
+    serve: Callable[..., TestClient], caplog: pytest.LogCaptureFixture
+) -> None:
+    client = serve(FakeModel("x"))
+    for _ in range(2):
+        assert client.post("/v1/chat/completions", json=MISSPELT).status_code == 200
+    assert client.post("/v1/messages", json={**MISSPELT, "max_tokens": 5}).status_code == 200
+    warned = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert warned == [
+        f"{path}: {name!r} is no field and was passed over: did you mean {meant!r}?"
+        for path in ("/v1/chat/completions", "/v1/messages")
+        for name, meant in (("max_token", "max_tokens"), ("temperatures", "temperature"))
+    ]
+
+
+def test_names_that_clients_make_up_are_no_endless_log(
+    serve: Callable[..., TestClient], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emel.server.body._MOST_WARNED", 12)
+    client = serve(FakeModel("x"))
+    for index in range(4):
+        client.post("/v1/chat/completions", json={**MISSPELT, **{f"temperature{index}{each}": 1 for each in range(9)}})
+    assert sum(each.levelno == logging.WARNING for each in caplog.records) == 12
 
 
 def test_depth_is_counted_along_one_way_only() -> None:

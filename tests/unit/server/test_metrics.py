@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import threading
@@ -13,6 +14,7 @@ from emel.errors import ModelClosedError, ModelLoadError, RequestError
 from emel.io.errors import SourceError
 from emel.kernel.streaming import Traffic
 from emel.memory.prefix import PrefixCounters
+from emel.server.access_log import JsonLines
 from emel.text.constraint import ConstraintFailed
 from emel.text.errors import NotFiniteError
 from emel.text.lanes import WaveCounters
@@ -208,3 +210,57 @@ def test_the_access_log_has_a_line_with_what_the_answer_took(
     assert (line["method"], line["path"], line["status"]) == ("POST", PATH, 200)
     assert (line["prompt_tokens"], line["tokens"], line["finish"]) == (3, 2, ["stop"])
     assert line["ttft_ms"] == 100.0
+    assert line["model"] == "fake"
+    assert "error" not in line
+
+
+REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any], int, str, str]] = {
+    "shape": ({}, {**CHAT, "n": 0}, 400, "invalid_request_error", "n is 0: it must be at least 1"),
+    "key": ({"api_keys": ("k",)}, CHAT, 401, "invalid_api_key", "an API key is needed: "),
+    "time": ({"request_timeout": 0.05}, CHAT, 504, "timeout_error", "the answer was not ready within 0.05 seconds"),
+    "stream": ({"request_timeout": 0.05}, {**CHAT, "stream": True}, 200, "timeout_error", "the answer was not ready"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_the_access_log_says_why_a_request_was_refused_or_broke_off(
+    serve: Callable[..., TestClient], caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    settings, body, status, code, message = REFUSALS[name]
+    client = serve(FakeModel(), **settings)
+    with caplog.at_level(logging.INFO, "emel.access"):
+        client.post(PATH, json=body)
+    [line] = [json.loads(each.message) for each in caplog.records if each.name == "emel.access"]
+    assert (line["status"], line["code"]) == (status, code)
+    assert line["error"].startswith(message)
+    assert line.get("model") == (None if name in ("shape", "key") else "fake")
+
+
+def test_the_access_log_has_what_is_not_there_and_a_failure_that_nobody_foresaw(
+    serve: Callable[..., TestClient], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = serve({"a": lambda: FakeModel("x"), "b": lambda: FakeModel("x")})
+    monkeypatch.setattr(FakeModel, "submit_all", None)
+    with caplog.at_level(logging.INFO, "emel.access"):
+        client.post(PATH, json={**CHAT, "model": "c" * 1000})
+        client.post(PATH, json={**CHAT, "model": "b"})
+    absent, failed = [json.loads(each.message) for each in caplog.records if each.name == "emel.access"]
+    assert (absent["status"], absent["code"]) == (404, "model_not_found")
+    assert len(absent["error"]) < 320
+    assert (failed["status"], failed["code"], failed["model"]) == (500, "server_error", "b")
+    assert failed["error"] == "the request failed: TypeError"
+
+
+def test_other_lines_are_json_too() -> None:
+    lines, log = io.StringIO(), logging.getLogger("emel.server.of_a_test")
+    handler = logging.StreamHandler(lines)
+    handler.setFormatter(JsonLines())
+    log.addHandler(handler)
+    log.propagate = False
+    try:
+        int("no")
+    except ValueError:
+        log.exception("it %s", "broke")
+    line = json.loads(lines.getvalue())
+    assert (line["level"], line["message"]) == ("error", "it broke")
+    assert line["trace"].endswith("with base 10: 'no'")
