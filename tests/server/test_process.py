@@ -124,7 +124,99 @@ def test_who_is_not_answered_in_time_is_told_so(tiny: Path) -> None:
     told = process.running.stderr.read()
     process.running.stderr.close()
     assert "Traceback" not in told
+    assert "Cancel" not in told
     assert '"status": 503' in told
+
+
+def test_the_end_says_what_it_waits_for_and_how_it_ended(process: Process) -> None:
+    assert process.running.stderr is not None
+    body = {**LONG, "stream": True, "n": 8}
+    with httpx.stream("POST", f"{process.url}/v1/completions", json=body) as response:
+        lines = response.iter_lines()
+        next(lines)
+        process.running.send_signal(signal.SIGINT)
+        waiting = line_with("waiting", process)
+        assert waiting == "waiting up to 30 s for 1 request; Ctrl-C again ends at once\n"
+        assert process.end(signal.SIGINT) == 1
+    assert process.running.stderr.read().splitlines()[-1] == "emel: ended at once, 1 request unanswered"
+
+
+def line_with(word: str, process: Process) -> str:
+    assert process.running.stderr is not None
+    return next(line for line in process.running.stderr if word in line)
+
+
+def test_it_says_when_it_is_ready_and_where(tiny: Path) -> None:
+    process = Process(tiny, "-t", "1", "-c", "256")
+    try:
+        assert process.lines == [f"loading tiny, to be served on {process.url}\n"]
+        loaded = line_with("tiny: loaded", process)
+        assert re.fullmatch(r"tiny: loaded in \d+\.\d s, with a context of 256 tokens \(-c N: up to 4096\)\n", loaded)
+        ready = re.escape(f"the page is {process.url}/, the API {process.url}/v1")
+        assert re.fullmatch(rf"ready after \d+\.\d s: {ready}\n", line_with("ready after", process))
+    finally:
+        assert process.end(signal.SIGTERM) == 0
+        assert process.running.stderr is not None
+        process.running.stderr.close()
+
+
+UNLOADABLE = {
+    "context": ["-c", "100000"],
+    "memory": ["--memory", "1KiB"],
+    "adapter": ["--lora", os.devnull],
+    "draft": ["-md", "DAMAGED"],
+}
+
+
+@pytest.fixture
+def damaged(tmp_path: Path, tiny: Path) -> Path:
+    path = tmp_path / "damaged.gguf"
+    path.write_bytes(tiny.read_bytes()[:-1000])
+    return path
+
+
+@pytest.mark.parametrize("name", UNLOADABLE)
+def test_a_server_none_of_whose_models_can_be_loaded_ends_with_1(tiny: Path, damaged: Path, name: str) -> None:
+    flags = [str(damaged) if each == "DAMAGED" else each for each in UNLOADABLE[name]]
+    words = command(tiny, *flags, "--port", "0", "-t", "1")
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1, done.stderr
+    first, error, *hint = done.stderr.splitlines()
+    assert first.startswith("loading tiny, to be served on http://127.0.0.1:")
+    assert error.startswith("emel: error: ")
+    assert all(each.startswith("hint: ") for each in hint)
+
+
+def test_all_of_several_models_that_cannot_be_loaded_are_told(tiny: Path) -> None:
+    words = command(tiny, f"other={tiny}", "-c", "100000", "--port", "0", "-t", "1")
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1, done.stderr
+    told = [line for line in done.stderr.splitlines() if "could not be loaded: n_ctx is 100000" in line]
+    assert sorted(line.partition(":")[0] for line in told) == ["other", "tiny"]
+    assert "emel: error: none of the 2 models could be loaded" in done.stderr.splitlines()
+
+
+def test_files_that_are_no_models_are_told_before_anything_listens(damaged: Path) -> None:
+    (damaged.parent / "text.gguf").write_text("hello")
+    words = command(damaged.parent / "text.gguf", damaged, "--port", "0")
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "text.gguf': not a GGUF file" in done.stderr
+
+
+def test_one_of_several_models_that_cannot_be_loaded_is_told_and_not_served(tiny: Path, damaged: Path) -> None:
+    process = Process(damaged, tiny, "-t", "1")
+    try:
+        assert "it is truncated" in line_with("damaged: could not be loaded", process)
+        found = httpx.get(f"{process.url}/v1/models").json()["data"]
+        assert {each["id"]: each["status"] for each in found} == {"damaged": "failed", "tiny": "ready"}
+        damaged.write_bytes(tiny.read_bytes())
+        assert httpx.post(f"{process.url}/models/load", json={"model": "damaged"}).json()["success"]
+    finally:
+        assert process.end(signal.SIGTERM) == 0
+        assert process.running.stderr is not None
+        process.running.stderr.close()
 
 
 def test_it_starts_again_after_it_was_killed(tiny: Path, process: Process) -> None:
@@ -150,9 +242,15 @@ def test_it_listens_at_a_path(tiny: Path, tmp_path: Path) -> None:
                     break
                 time.sleep(0.05)
             assert client.get("/v1/models").json()["data"][0]["id"] == "tiny"
+            again = command(tiny, "--host", path)
+            refused = subprocess.run(again, capture_output=True, text=True, check=False, timeout=60)
+            assert refused.returncode == 1
+            assert "emel.sock': another server does" in refused.stderr
+            assert client.get("/health").status_code == 200
     finally:
         running.send_signal(signal.SIGTERM)
         assert running.wait(60) == 0
+    assert not path.exists()
 
 
 REFUSED = {

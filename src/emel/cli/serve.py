@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from emel.cli.terminal import UsageError, say
 from emel.text.errors import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from emel.engine.budget import Grant
     from emel.engine.model import Model
     from emel.engine.options import LoadOptions
@@ -87,15 +90,22 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"emel serve needs the server's packages ({error.name}): pip install 'emel[server]'") from None
     settings = _settings(arguments)
     log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO)
-    models = _models(arguments)
+    begin = time.monotonic()
+    paths, aliases = _paths(arguments)
+    _require_a_model(paths.values())
+    models = _models(arguments, paths, aliases)
     names = ", ".join(each.name for each in models)
 
     def say_url(url: str) -> None:
         if settings.is_public and not settings.api_keys:
             say(f"warning: everybody who reaches {settings.host} can use this server: set --api-key")
-        say(f"serving {names} on {url}")
+        say(f"loading {names}, to be served on {url}")
 
-    return serve(create_app(models, settings), settings, say_url)
+    def say_ready(url: str) -> None:
+        places = f"the page is {url}/, the API {url}/v1" if "://" in url else f"the page is /, the API /v1, at {url}"
+        say(f"ready after {time.monotonic() - begin:.1f} s: {places}")
+
+    return serve(create_app(models, settings), settings, say_url, say_ready)
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -151,7 +161,24 @@ def _parts(text: str | None) -> list[str]:
     return [each.strip() for each in (text or "").split(",") if each.strip()]
 
 
-def _models(arguments: argparse.Namespace) -> ServedModels:
+def _require_a_model(paths: Iterable[Path]) -> None:
+    """Looks at the files before anything listens: the first one's ModelLoadError or ModelReadError if none is GGUF."""
+    from emel.engine.failures import load_failures
+    from emel.errors import EmelError
+    from emel.gguf import open_gguf
+
+    first = None
+    for path in paths:
+        try:
+            with load_failures(), open_gguf(path):
+                return
+        except EmelError as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
+def _models(arguments: argparse.Namespace, paths: dict[str, Path], aliases: dict[str, str]) -> ServedModels:
     """What loads each model, within one budget if there is one."""
     from functools import partial
 
@@ -162,7 +189,6 @@ def _models(arguments: argparse.Namespace) -> ServedModels:
     from emel.server.shared_memory import SharedMemory
 
     options = LoadOptions(**load_keywords(arguments, quiet=False), n_lanes=arguments.parallel or DEFAULT_LANES)
-    paths, aliases = _paths(arguments)
     aliases |= _aliases(arguments, paths)
     memory = None
     if arguments.memory is not None:

@@ -88,7 +88,7 @@ def _prepare(
     if not all(prompts):
         raise invalid("the prompt has no tokens: give at least one character", "prompt")
     for ids in prompts:
-        check_length(ids, model.n_ctx)
+        check_length(ids, model)
     echoes = [model.detokenize(ids) if shape.echo else "" for ids in prompts for _ in range(shape.n or 1)]
     return prompts, echoes, constraint_of(served, shape)
 

@@ -110,7 +110,7 @@ def _token_ids(model: Model, shape: EmbeddingsRequest) -> list[list[int]]:
         if not ids:
             raise invalid(f"input[{index}] has no tokens: give at least one character", "input")
         if len(ids) > model.n_ctx:
-            raise too_long(len(ids), model.n_ctx, "input")
+            raise too_long(len(ids), model.n_ctx, model.n_ctx_train, "input")
     return texts
 
 

@@ -127,11 +127,12 @@ def timed_out(seconds: float | None) -> ApiError:
     return ApiError(504, f"the answer was not ready within {allowed} (--timeout): ask for fewer tokens, or allow more")
 
 
-def too_long(n_prompt: int, n_ctx: int, param: str | None = None) -> ApiError:
-    """400: the prompt does not fit the context."""
+def too_long(n_prompt: int, n_ctx: int, n_most: int, param: str | None = None) -> ApiError:
+    """400: the prompt does not fit the context, which could have up to `n_most` tokens."""
+    larger = f", or start the server with a larger context: -c N, up to {n_most}" if n_ctx < n_most else ""
     return ApiError(
         400,
-        f"the prompt has {n_prompt} tokens, the context holds {n_ctx}: shorten it, or serve with a larger context",
+        f"the prompt has {n_prompt} tokens, the context holds {n_ctx}: shorten it{larger}",
         type="exceed_context_size_error",
         code="context_length_exceeded",
         param=param,

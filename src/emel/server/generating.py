@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from emel.engine.model import Model
     from emel.engine.results import Completion
     from emel.server.choices import Answer, Job
     from emel.server.metrics import Metrics
@@ -64,10 +65,10 @@ def new_head(prefix: str, kind: str, served: ServedModel) -> Head:
     return Head(new_id(prefix), kind, int(time.time()), served.name, served.fingerprint)
 
 
-def check_length(prompt_ids: Sequence[int], n_ctx: int) -> None:
+def check_length(prompt_ids: Sequence[int], model: Model) -> None:
     """ApiError 400 for a prompt that does not fit."""
-    if len(prompt_ids) > n_ctx:
-        raise too_long(len(prompt_ids), n_ctx)
+    if len(prompt_ids) > model.n_ctx:
+        raise too_long(len(prompt_ids), model.n_ctx, model.n_ctx_train)
 
 
 def check_count(request: Request, served: ServedModel, n_answers: int) -> None:
@@ -92,7 +93,7 @@ def begin(request: Request, served: ServedModel, jobs: Sequence[Job]) -> Choices
     n_answers = sum(job.n for job in jobs)
     check_count(request, served, n_answers)
     for job in jobs:
-        check_length(job.prompt_ids, model.n_ctx)
+        check_length(job.prompt_ids, model)
     n_lanes, n_taken = model.wave.snapshot().n_lanes, len(served.taken)  # the wave itself hears of them a step later
     if n_taken + n_answers > n_lanes + settings.max_waiting:
         raise ApiError(

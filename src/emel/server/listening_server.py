@@ -20,6 +20,7 @@ from emel.errors import EmelError
 from emel.server.access_log import JsonLines
 from emel.server.chunked_wire import ChunkedWire
 from emel.server.listeners import listening
+from emel.server.served_model import LoadState
 from emel.server.wire import WIRE
 
 if TYPE_CHECKING:
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
 
     from emel.server.settings import Settings
 
+_log = logging.getLogger("emel.server")
+
 HEADER_SECONDS = 20.0
 """What a client has to send the headers of a request, from connecting or from its last response on."""
+_WONDER_SECONDS = 0.3
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -78,12 +82,19 @@ class _Protocol(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """SIGINT and SIGTERM let running requests end, and exit with 0; a second one ends at once, with 1."""
+    """SIGINT and SIGTERM let running requests end, and exit with 0; a second one ends at once, with 1.
 
-    def __init__(self, config: uvicorn.Config, app: Starlette) -> None:
+    It ends by itself when no model of its start can be loaded: `failure` is why.
+    """
+
+    def __init__(self, config: uvicorn.Config, app: Starlette, say_ready: Callable[[], None]) -> None:
         super().__init__(config)
+        self.failure: Exception | None = None
         self._state = app.state
+        self._say_ready = say_ready
         self._at_path: socket.socket | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._again = ""
 
     def serve_at(self, bound: socket.socket) -> None:
         """Serves at an address or a path until a signal."""
@@ -94,6 +105,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self._at_path is not None:  # uvicorn would take the path of whoever has it, and let everybody in
             self.servers.append(await self._listen_at_path(self._at_path))
+        self._watching = asyncio.ensure_future(self._watch_start())
         gc.freeze()  # what was imported stays, so no collection between two tokens has to walk through it
 
     async def _listen_at_path(self, bound: socket.socket) -> asyncio.Server:
@@ -103,6 +115,35 @@ class _Server(uvicorn.Server):
         )
         loop = asyncio.get_running_loop()
         return await loop.create_unix_server(new_protocol, sock=bound, ssl=config.ssl, backlog=config.backlog)
+
+    async def _watch_start(self) -> None:
+        failure = await self._state.models.started()
+        if self.should_exit:
+            return
+        if failure is None:
+            self._say_ready()
+        else:
+            self.failure = failure
+            self.should_exit = self._state.is_ending = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        telling = asyncio.ensure_future(self._tell_waiting())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            telling.cancel()
+
+    async def _tell_waiting(self) -> None:
+        """What the end waits for, unless that is over before anybody wonders."""
+        await asyncio.sleep(_WONDER_SECONDS)
+        loading = ", ".join(each.name for each in self._state.models if each.state is LoadState.LOADING)
+        if n_running := len(self.server_state.tasks):
+            waited = f"up to {self._state.settings.drain_seconds:g} s for {_requests(n_running)}"
+        elif loading:
+            waited = f"until {loading} is loaded"
+        else:
+            return
+        _log.info("waiting %s; %s ends at once", waited, self._again)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -114,24 +155,38 @@ class _Server(uvicorn.Server):
                 signal.signal(each, handler)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        del sig, frame
+        del frame
         if self.should_exit:
+            n_running = len(self.server_state.tasks)
+            told = f"emel: ended at once, {_requests(n_running)} unanswered\n" if n_running else "emel: ended at once\n"
+            with contextlib.suppress(OSError):
+                os.write(2, told.encode())  # sys.stderr may be in the middle of another line
             os._exit(1)
+        self._again = "Ctrl-C again" if sig == signal.SIGINT else "a second signal"
         self.should_exit = self._state.is_ending = True
 
 
-def serve(app: Starlette, settings: Settings, say_url: Callable[[str], None]) -> int:
-    """Serves until a signal ends it; the exit code. EmelError when it cannot listen there, or without its TLS.
+def serve(app: Starlette, settings: Settings, say_url: Callable[[str], None], say_ready: Callable[[str], None]) -> int:
+    """Serves until a signal ends it; the exit code.
 
-    say_url: told where the server can be reached, once it listens.
+    EmelError when it cannot listen there, or without its TLS; what kept the model from being loaded, when all failed.
+
+    say_url: told where the server can be reached, once the place is its own. say_ready: told it again, once all models
+    of the start are there that can be.
     """
     config = new_config(app, settings)
     _load(config, settings)
-    server = _Server(config, app)
     with listening(settings) as (bound, url):
         say_url(url)
+        server = _Server(config, app, partial(say_ready, url))
         server.serve_at(bound)
+    if server.failure is not None:
+        raise server.failure
     return 0 if server.started else 1
+
+
+def _requests(count: int) -> str:
+    return "1 request" if count == 1 else f"{count} requests"
 
 
 def new_config(app: Starlette, settings: Settings) -> uvicorn.Config:
@@ -171,3 +226,9 @@ def log_to_stderr(level: int) -> None:
     logging.basicConfig(handlers=[handler], level=level)
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line of uvicorn tells what nothing of ours does: each request that it cancels has a line anyway."""
+    return not str(record.msg).startswith("Cancel %s running task")

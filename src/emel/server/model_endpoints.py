@@ -88,7 +88,7 @@ async def unload_model(request: Request) -> Response:
     models: ServedModels = request.app.state.models
     served = models.find((await read_shape(request, ModelName)).model)
     tell_model(request.scope, served.name)
-    await models.unload(served)
+    await models.unload(served, reason="by a request")
     return JSONResponse({"success": True, "model": _described(served, models)})
 
 

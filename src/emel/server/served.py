@@ -7,6 +7,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
+from emel.errors import EmelError
 from emel.server.errors import ApiError
 from emel.server.served_model import LoadState, ServedModel
 
@@ -98,10 +99,12 @@ class ServedModels:
         if refusal is not None:
             raise refusal
 
-    async def unload(self, served: ServedModel, idle_seconds: float | None = None) -> None:
+    async def unload(
+        self, served: ServedModel, idle_seconds: float | None = None, *, reason: str | None = None
+    ) -> None:
         """Gives a model's memory back; requests that run fail.
 
-        idle_seconds: only if, once that can be done, nobody has asked for it so long.
+        idle_seconds: only if, once that can be done, nobody has asked for it so long. reason: for the log.
         """
         loading = self._loading.get(served.name)
         if loading is not None:
@@ -110,19 +113,30 @@ class ServedModels:
             if idle_seconds is not None and not served.is_idle_for(idle_seconds):
                 return
             if self.memory is None:
-                await served.unload()
+                await served.unload(reason)
             else:
-                await self.memory.unload(served)
+                await self.memory.unload(served, reason)
 
     def start(self) -> None:
         """Begins to load all of them; within a budget those that find room beside the ones before them."""
         self._starting = [self._start_loading(each, is_start=True) for each in self]
 
+    async def started(self) -> Exception | None:
+        """Waits until each model of the start was loaded, failed, or found no room; the failure, if all failed."""
+        await asyncio.wait(self._starting)
+        failures = [each.failure for each in self if each.failure is not None and each.state is LoadState.FAILED]
+        if len(failures) < len(self._models):
+            return None
+        if len(failures) == 1:
+            return failures[0]
+        hint = next((each.hint for each in failures if isinstance(each, EmelError) and each.hint), None)
+        return EmelError(f"none of the {len(failures)} models could be loaded", hint=hint)
+
     async def unload_idle(self, seconds: float) -> None:
         """Unloads those that nobody has asked for so long."""
         for each in self:
             if each.is_idle_for(seconds):
-                await self.unload(each, idle_seconds=seconds)
+                await self.unload(each, idle_seconds=seconds, reason=f"nobody asked for it in {seconds:g} s")
 
     async def close(self) -> None:
         """Unloads all."""
@@ -138,6 +152,12 @@ class ServedModels:
 
     async def _load(self, served: ServedModel, *, is_start: bool) -> ApiError | None:
         """What keeps it from being loaded for now; another failure is the model's state."""
+        refusal = await self._load_within(served, is_start=is_start)
+        if not (is_start and len(self._models) == 1):  # of one alone `started` tells
+            served.log_failure()
+        return refusal
+
+    async def _load_within(self, served: ServedModel, *, is_start: bool) -> ApiError | None:
         if self.memory is None:
             await served.load(None)
             return None

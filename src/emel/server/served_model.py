@@ -48,6 +48,7 @@ class ServedModel:
         self.created = int(time.time())
         self.state = LoadState.UNLOADED
         self.error: str | None = None
+        self.failure: Exception | None = None
         self.last_used = time.monotonic()
         self.taken: set[Listener] = set()
         """What listens to it and is not over: added to on the event loop, where it is counted."""
@@ -112,6 +113,7 @@ class ServedModel:
     async def load(self, grant: Grant | None) -> None:
         """Loads it within `grant`; then it is READY, or FAILED with the error."""
         given = {} if grant is None else {"memory": grant}
+        begin = time.monotonic()
         try:
             async with self._turn:
                 self._model = await asyncio.to_thread(self._load, **given)
@@ -120,16 +122,25 @@ class ServedModel:
             self.fail(error)
         else:
             self.state, self.last_used = LoadState.READY, time.monotonic()
+            _log.info("%s: loaded in %.1f s, %s", self.name, self.last_used - begin, _context_of(self._model))
 
     def fail(self, error: Exception) -> None:
-        """It cannot be loaded, for that reason."""
-        self.state, self.error = LoadState.FAILED, str(error) or type(error).__name__
-        is_ours = not isinstance(error, EmelError | MemoryError | OSError)
-        _log.error("%s: could not be loaded: %s", self.name, self.error, exc_info=error if is_ours else None)
+        """It cannot be loaded, for that reason; who had it loaded tells it, with `log_failure` for one."""
+        self.state, self.error, self.failure = LoadState.FAILED, str(error) or type(error).__name__, error
 
-    async def unload(self) -> None:
-        """Gives its memory back; requests that run fail."""
+    def log_failure(self) -> None:
+        """A line about why it could not be loaded, if so; with a traceback where EMEL is at fault."""
+        if self.state is LoadState.FAILED:
+            is_ours = not isinstance(self.failure, EmelError | MemoryError | OSError)
+            hint = getattr(self.failure, "hint", None)
+            told = f"{self.error}; {hint}" if hint else self.error
+            _log.error("%s: could not be loaded: %s", self.name, told, exc_info=self.failure if is_ours else None)
+
+    async def unload(self, reason: str | None = None) -> None:
+        """Gives its memory back; requests that run fail. reason: for the log, if it is to be told."""
         model, self._model = self._model, None
+        if model is not None and reason is not None:
+            _log.info("%s: unloaded: %s", self.name, reason)
         if self.state is LoadState.READY:
             self.state = LoadState.UNLOADED
         if model is not None:
@@ -146,3 +157,10 @@ class ServedModel:
                 503, f"the model {self.name!r} is not loaded: POST /models/load, or a prompt for it, loads it"
             )
         return ApiError(503, "Loading model", headers={"retry-after": "1"})
+
+
+def _context_of(model: Model) -> str:
+    n_ctx, n_most = model.n_ctx, model.n_ctx_train
+    if n_ctx < n_most:
+        return f"with a context of {n_ctx} tokens (-c N: up to {n_most})"
+    return f"with a context of {n_ctx} tokens, all that it has"

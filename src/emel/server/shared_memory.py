@@ -50,14 +50,15 @@ class SharedMemory:
         wanted = await self._needed(served, self.n_bytes)
         others = list(others) if may_unload else []
         while wanted > self.n_free and (idle := [each for each in others if each.is_idle]):
-            await self.unload(min(idle, key=_last_used))  # meanwhile a request may take another
+            longest_unused = min(idle, key=_last_used)
+            await self.unload(longest_unused, f"to make room for {served.name}")  # meanwhile a request may take another
         n_bytes = wanted if wanted <= self.n_free else await self._within_rest(served, wanted, may_unload=may_unload)
         self._granted[served.name] = n_bytes
         return Grant(n_bytes, self.n_bytes)
 
-    async def unload(self, served: ServedModel) -> None:
-        """Unloads a model and takes its memory back."""
-        await served.unload()
+    async def unload(self, served: ServedModel, reason: str | None = None) -> None:
+        """Unloads a model and takes its memory back. reason: as that of ServedModel.unload."""
+        await served.unload(reason)
         self.take_back(served)
 
     def take_back(self, served: ServedModel) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from emel.cli.main import build_parser, main
-from emel.cli.serve import _models, _settings
+from emel.cli.serve import _models, _paths, _settings
 from emel.cli.terminal import UsageError
 from emel.engine.options import DEFAULT_CONTEXT
 from emel.server.errors import ApiError
@@ -18,11 +18,16 @@ if TYPE_CHECKING:
     from emel.server.served import ServedModels
 
 
+def models_from(*words: str) -> ServedModels:
+    arguments = build_parser("serve").parse_args(["serve", *words])
+    return _models(arguments, *_paths(arguments))
+
+
 def models_of(folder: Path, *words: str) -> ServedModels:
     for name in ("one.gguf", "two.gguf"):
         (folder / name).touch()
     paths = [str(folder / name) for name in ("one.gguf", "two.gguf")]
-    return _models(build_parser("serve").parse_args(["serve", *paths, *words]))
+    return models_from(*paths, *words)
 
 
 def test_aliases_are_names_of_the_first_model(tmp_path: Path) -> None:
@@ -40,7 +45,7 @@ def test_a_model_answers_to_the_name_that_was_typed(tmp_path: Path, monkeypatch:
     places = {"smollm2": "SmolLM2.gguf", "hf:owner/repo:Q8_0": "quantised.gguf", "hf:owner/other": "mine.gguf"}
     monkeypatch.setattr("emel.cli.serve.locate", lambda model, offline: tmp_path / places[model])
     words = ["smollm2", "hf:owner/repo:Q8_0", "own=hf:owner/other", "-a", "gpt-4o"]
-    models = _models(build_parser("serve").parse_args(["serve", *words]))
+    models = models_from(*words)
     assert [each.name for each in models] == ["SmolLM2", "quantised", "own"]
     for name in ("smollm2", "smollm2-135m-instruct", "gpt-4o"):
         assert models.find(name) is models.first
@@ -63,7 +68,7 @@ def test_models_may_be_given_by_flags(tmp_path: Path) -> None:
     (tmp_path / "three.gguf").touch()
     models = models_of(tmp_path, "-m", str(tmp_path / "three.gguf"))
     assert [each.name for each in models] == ["one", "two", "three"]
-    alone = _models(build_parser("serve").parse_args(["serve", "-m", str(tmp_path / "two.gguf")]))
+    alone = models_from("-m", str(tmp_path / "two.gguf"))
     assert [each.name for each in alone] == ["two"]
 
 

@@ -330,6 +330,7 @@ def test_a_variable_may_have_any_other_name(serve: Callable[..., TestClient]) ->
 def test_an_overlong_prompt_tells_both_lengths(serve: Callable[..., TestClient]) -> None:
     error = serve(FakeModel("x")).post(PATH, json=REFUSED["too long"][0]).json()["error"]
     assert error["code"] == "context_length_exceeded"
+    assert error["message"].endswith("or start the server with a larger context: -c N, up to 8192")
     assert error["n_prompt_tokens"] > error["n_ctx"] == 4096
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from emel.errors import EmelError
 from emel.server.errors import ApiError
 from emel.server.served import ServedModels
 from emel.server.served_model import LoadState, ServedModel
@@ -124,6 +126,61 @@ def test_a_model_that_is_unloaded_again_and_again_is_not_loaded_for_ever() -> No
         assert not models.first.is_idle
 
     asyncio.run(run())
+
+
+def fails(message: str) -> Callable[[], FakeModel]:
+    def load() -> FakeModel:
+        raise EmelError(message, hint="mend it")
+
+    return load
+
+
+def test_what_the_start_came_to_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def outcome_of(**models: Callable[[], FakeModel]) -> Exception | None:
+        caplog.clear()
+        served = ServedModels(loads(**models))
+        served.start()
+        try:
+            return await served.started()
+        finally:
+            await served.close()
+
+    async def run() -> None:
+        alone = await outcome_of(a=fails("no"))
+        assert (str(alone), getattr(alone, "hint", None)) == ("no", "mend it")
+        assert caplog.messages == [], "who started it tells"
+        both = await outcome_of(a=fails("no"), b=fails("neither"))
+        assert (str(both), getattr(both, "hint", None)) == ("none of the 2 models could be loaded", "mend it")
+        assert sorted(caplog.messages) == [
+            "a: could not be loaded: no; mend it",
+            "b: could not be loaded: neither; mend it",
+        ]
+        assert await outcome_of(a=fails("no"), b=lambda: FakeModel("x")) is None
+        assert "a: could not be loaded: no; mend it" in caplog.messages
+
+    caplog.set_level("INFO", "emel.server")
+    asyncio.run(run())
+
+
+def test_loading_and_unloading_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        models = ServedModels(loads(a=lambda: FakeModel("x")))
+        for _ in range(2):
+            (await models.ready("a")).release()
+            await models.unload_idle(-1.0)
+        await models.ready("a")
+        await models.unload(models.first, reason="by a request")
+        await models.close()
+
+    caplog.set_level("INFO", "emel.server")
+    asyncio.run(run())
+    told = [re.sub(r"\d+\.\d s", "S", each) for each in caplog.messages]
+    loaded, idle = "a: loaded in S, with a context of 4096 tokens (-c N: up to 8192)", "nobody asked for it in -1 s"
+    assert told == [
+        *2 * [loaded, f"a: unloaded: {idle}"],
+        loaded,
+        "a: unloaded: by a request",
+    ]
 
 
 def test_a_model_is_not_loaded_while_what_it_was_is_still_there() -> None:
