@@ -6,6 +6,7 @@ the client goes away or an answer breaks off, is the same for all.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from emel.server.served_model import ServedModel
     from emel.server.wire import Wire
     from emel.text.answers import Piece
+
+_MANY_LOGPROBS = 256
+"""Tokens whose log probabilities are made JSON in another thread: streams of others are on the event loop."""
 
 
 class Telling(Protocol):
@@ -80,7 +84,14 @@ async def respond(
         ping_seconds = ping_seconds or request.app.state.settings.ping_seconds
         telling = wording.telling(choices.answers)
         return EventStream(partial(_tell, telling, choices, has_progress), ping_seconds, choices.close)
-    return JSONResponse(wording.whole(await whole(request, choices)))
+    answers = await whole(request, choices)
+    if sum(len(each.logprobs) for each in answers) > _MANY_LOGPROBS:
+        return await asyncio.to_thread(_response, wording, answers)
+    return _response(wording, answers)
+
+
+def _response(wording: Wording, answers: list[Answer]) -> Response:
+    return JSONResponse(wording.whole(answers))
 
 
 async def _tell(telling: Telling, choices: Choices, has_progress: bool, wire: Wire) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import contextmanager
 from dataclasses import field
 from functools import partial
+from http import HTTPStatus
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -74,6 +76,8 @@ class Answer:
             elif isinstance(piece, CallArguments):
                 self.begun[-1][1].append(piece.text)
 
+
+_log = logging.getLogger("emel.server")
 
 _AT_ONCE = 256
 """Chunks that are heard before others of the event loop have their turn."""
@@ -221,6 +225,8 @@ class Choices:
     def _failure(self, index: int, cause: Exception) -> Exception:
         failure = of_failure(cause)
         failure.__cause__ = cause
+        if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+            _log.error("an answer failed", exc_info=cause)
         self._observers[index].fail(failure)
         return failure
 

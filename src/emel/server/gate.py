@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from emel.server.settings import Settings
 
+_CLOSE = {"connection": "close"}  # what is not read of a body would keep the connection open, as slowly as it comes
 _OPEN_PATHS = frozenset({"/", "/health", "/v1/health", *(f"/page/{name}" for name in NAMES)})
 
 
@@ -41,17 +42,23 @@ class Gate:
                 401,
                 f"{seen}: send one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
                 code="invalid_api_key",
-                headers={"www-authenticate": "Bearer"},
+                headers={"www-authenticate": "Bearer", **_CLOSE}
+                if _has_body(scope)
+                else {"www-authenticate": "Bearer"},
             )
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._max_body_bytes:
             message = f"the body has {int(length)} bytes: this server takes {self._max_body_bytes}"
-            return ApiError(413, message, headers={"connection": "close"})
+            return ApiError(413, message, headers=_CLOSE)
         return None
 
     def _is_known(self, headers: dict[bytes, bytes]) -> bool:
         """Compares with every key, each in constant time, so that the time tells nothing of them."""
         return sum([hmac.compare_digest(each, key) for each in _sent(headers) for key in self._keys]) > 0
+
+
+def _has_body(scope: Scope) -> bool:
+    return any(name in (b"content-length", b"transfer-encoding") and value != b"0" for name, value in scope["headers"])
 
 
 def _sent(headers: dict[bytes, bytes]) -> list[bytes]:

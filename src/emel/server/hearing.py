@@ -143,8 +143,8 @@ class Hearing:
         try:
             if self._hear is None or not self._hear():
                 sleep.set_result(True)
-        except Exception as error:
-            sleep.set_exception(error)
+        except BaseException as error:  # else others that rang would not be woken
+            sleep.set_exception(_for_future(error))
 
     async def wait(self, seconds: float) -> bool:
         """Whether something is there to take, now or within so many seconds; TimeoutError at the deadline."""
@@ -178,3 +178,12 @@ class Hearing:
     def _expire(self) -> None:
         if self._sleep is not None and not self._sleep.done():
             self._sleep.set_result(False)
+
+
+def _for_future(error: BaseException) -> Exception:
+    """The error as a coroutine that waits can be given it: not as its own cancellation or end."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    raised = RuntimeError(f"hearing an answer ended in {type(error).__name__}")
+    raised.__cause__ = error
+    return raised

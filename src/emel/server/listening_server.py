@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,7 +22,7 @@ from emel.server.access_log import JsonLines
 from emel.server.chunked_wire import ChunkedWire
 from emel.server.listeners import listening
 from emel.server.served_model import LoadState
-from emel.server.wire import WIRE
+from emel.server.wire import HURRY, WIRE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,12 +74,14 @@ class _Protocol(H11Protocol):
             self.transport.close()
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
+        scope[HURRY] = self.flow.resume_writing
         if ChunkedWire.is_for(scope):
             scope[WIRE] = ChunkedWire(self.cycle, self._stalled_seconds)
         try:
             await self._app(scope, receive, send)
         finally:
-            scope.pop(WIRE, None)
+            for each in (WIRE, HURRY):
+                scope.pop(each, None)
 
 
 class _Server(uvicorn.Server):
@@ -132,6 +135,8 @@ class _Server(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             telling.cancel()
+        for each in list(self.server_state.connections):  # of clients that do not read
+            cast("_Protocol", each).transport.abort()
 
     async def _tell_waiting(self) -> None:
         """What the end waits for, unless that is over before anybody wonders."""
@@ -147,6 +152,9 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():  # which alone hears them
+            yield
+            return
         before = {each: signal.signal(each, self.handle_exit) for each in _SIGNALS}
         try:
             yield

@@ -18,10 +18,12 @@ from starlette.responses import JSONResponse
 from emel.server import sse
 from emel.server.connection import EventStream
 from emel.server.errors import ApiError
-from emel.server.wire import write
+from emel.server.wire import HURRY, write
 from emel.sm.trace import Transition, trace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from starlette.datastructures import State
     from starlette.requests import Request
     from starlette.responses import Response
@@ -43,7 +45,7 @@ async def get_machines(_request: Request) -> Response:
 async def watch_waves(request: Request) -> EventStream:
     """Waves as they change."""
     settings = request.app.state.settings
-    return EventStream(partial(_tell_waves, request.app.state), settings.ping_seconds)
+    return EventStream(partial(_tell_until_end, request, _tell_waves), settings.ping_seconds)
 
 
 async def watch_transitions(request: Request) -> EventStream:
@@ -51,7 +53,25 @@ async def watch_transitions(request: Request) -> EventStream:
     settings = request.app.state.settings
     if settings.is_public and not settings.api_keys:
         raise ApiError(403, "transitions are told only on this machine, or to those who have an API key")
-    return EventStream(partial(_tell_transitions, request.app.state), settings.ping_seconds)
+    return EventStream(partial(_tell_until_end, request, _tell_transitions), settings.ping_seconds)
+
+
+async def _tell_until_end(
+    request: Request, tell: Callable[[State, Wire], Coroutine[Any, Any, None]], wire: Wire
+) -> None:
+    """The end of the server does not wait for who watches it."""
+    state: State = request.app.state
+
+    async def hurry_at_end() -> None:
+        while not state.is_ending:
+            await asyncio.sleep(PERIOD)
+        request.scope.get(HURRY, lambda: None)()
+
+    ending = asyncio.ensure_future(hurry_at_end())
+    try:
+        await tell(state, wire)
+    finally:
+        ending.cancel()
 
 
 async def _tell_waves(state: State, wire: Wire) -> None:

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 WIRE = "emel.wire"
 """Of a scope: the wire of its connection, where there is a shorter way than ASGI's `send`."""
 
+HURRY = "emel.hurry"
+"""Of a scope: where there is a way, what has nothing more that is sent wait for the client, for last words."""
+
 
 class Wire(Protocol):
     """Takes parts at once, as many as come; who sees that there is no room waits before bringing more."""

@@ -250,3 +250,26 @@ def test_others_have_their_turn_between_those_who_ring_at_once() -> None:
 
     order = asyncio.run(listen())
     assert order[:4] == ["hears", "another"] * 2
+
+
+@pytest.mark.parametrize("error", [StopIteration(), asyncio.CancelledError(), GeneratorExit(), SystemExit()])
+def test_whatever_ends_hearing_one_does_not_keep_others_from_being_heard(error: BaseException) -> None:
+    async def listen() -> list[str]:
+        bad, good = Hearing(1), Hearing(1)
+
+        def fail() -> bool:
+            if bad.heard:
+                raise error
+            return True
+
+        listening = asyncio.ensure_future(heard_by(good))
+        failing = asyncio.ensure_future(bad.each(fail))
+        await asyncio.sleep(0)
+        for hearing in (bad, good):
+            hearing.listeners[0].on_chunk(chunk(1))
+        with pytest.raises(RuntimeError, match=type(error).__name__):
+            await failing
+        good.listeners[0].on_end(DONE)
+        return await asyncio.wait_for(listening, 10)
+
+    assert asyncio.run(listen()) == ["1"]

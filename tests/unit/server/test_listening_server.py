@@ -13,7 +13,6 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import uvicorn
 
 from emel.engine.results import Chunk
 from emel.server import listening_server
@@ -32,12 +31,12 @@ BODY = b'{"prompt": "a", "stream": true}'
 
 
 @contextlib.contextmanager
-def served(model: FakeModel) -> Iterator[tuple[str, int]]:
+def served(model: FakeModel, **settings: Any) -> Iterator[tuple[str, int]]:
     """Where a model is served, over a socket, as `emel serve` does."""
     loads: dict[str, Any] = {"fake": lambda: model}
-    app = create_app(ServedModels(loads), Settings())
+    app = create_app(ServedModels(loads), Settings(**settings))
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(new_config(app, Settings()))
+        server = listening_server._Server(new_config(app, Settings(**settings)), app, lambda: None)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
@@ -45,7 +44,7 @@ def served(model: FakeModel) -> Iterator[tuple[str, int]]:
                 time.sleep(0.01)
             yield listener.getsockname()[:2]
         finally:
-            server.should_exit = True
+            server.should_exit = app.state.is_ending = True
             thread.join()
 
 
@@ -180,13 +179,51 @@ def test_a_client_that_reads_late_is_told_no_more_than_there_is_room_for() -> No
         client.sendall(request("POST", "/v1/completions", BODY))
         assert model.submitted.wait(20)
         listener: Any = model.requests[0].listener
-        for _ in range(200):
+        for _ in range(100):
             listener.on_chunk(Chunk(text, (1,)))
         heard, n_left = listener._hearing.heard, -1
         while n_left != len(heard):
             n_left = len(heard)
             time.sleep(0.3)
-        assert n_left > 100
+        assert n_left > 30
         model.requests[0].say("end")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
         received = read_until(client, b"\r\n0\r\n\r\n")
-    assert received.count(b"x") >= 200 * len(text)
+    assert received.count(b"x") >= 100 * len(text)
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_an_end_of_the_server_waits_no_longer_for_who_does_not_read(
+    version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = FakeModel()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with served(model, drain_seconds=1) as address:
+            client.connect(address)
+            client.sendall(request("POST", "/v1/completions", BODY, version))
+            assert model.submitted.wait(20)
+            for _ in range(200):
+                model.requests[0].listener.on_chunk(Chunk("x" * 100_000, (1,)))
+            time.sleep(0.5)
+        assert model.requests[0].is_cancelled.is_set()
+    assert not [each for each in caplog.records if each.exc_info or "ASGI" in each.getMessage()]
+
+
+def test_an_end_of_the_server_does_not_wait_for_who_watches_it() -> None:
+    with served(FakeModel("a"), drain_seconds=30) as address, socket.create_connection(address) as client:
+        client.sendall(request("GET", "/live"))
+        assert client.recv(1)
+        began = time.monotonic()
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("head", ["content-length: 10\r\n", "transfer-encoding: chunked\r\n"])
+def test_a_body_that_nobody_will_read_does_not_keep_its_connection(head: str) -> None:
+    with (
+        served(FakeModel("a"), api_keys=("k",)) as address,
+        socket.create_connection(address, timeout=20) as client,
+    ):
+        client.sendall(f"POST /v1/completions HTTP/1.1\r\nhost: x\r\n{head}\r\n".encode())
+        with client.makefile("rb") as reader:
+            assert reader.read().startswith(b"HTTP/1.1 401")
