@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -150,8 +151,8 @@ def test_it_says_when_it_is_ready_and_where(tiny: Path) -> None:
     process = Process(tiny, "-t", "1", "-c", "256")
     try:
         assert process.lines == [f"loading tiny, to be served on {process.url}\n"]
-        loaded = line_with("tiny: loaded", process)
-        assert re.fullmatch(r"tiny: loaded in \d+\.\d s, with a context of 256 tokens \(-c N: up to 4096\)\n", loaded)
+        loaded = json.loads(line_with("tiny: loaded", process))["message"]
+        assert re.fullmatch(r"tiny: loaded in \d+\.\d s, with a context of 256 tokens \(-c N: up to 4096\)", loaded)
         ready = re.escape(f"the page is {process.url}/, the API {process.url}/v1")
         assert re.fullmatch(rf"ready after \d+\.\d s: {ready}\n", line_with("ready after", process))
     finally:
@@ -191,8 +192,10 @@ def test_all_of_several_models_that_cannot_be_loaded_are_told(tiny: Path) -> Non
     words = command(tiny, f"other={tiny}", "-c", "100000", "--port", "0", "-t", "1")
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1, done.stderr
-    told = [line for line in done.stderr.splitlines() if "could not be loaded: n_ctx is 100000" in line]
-    assert sorted(line.partition(":")[0] for line in told) == ["other", "tiny"]
+    told = [json.loads(line)["message"] for line in done.stderr.splitlines() if line.startswith("{")]
+    assert sorted(line.partition(": n_ctx is 100000")[0] for line in told) == [
+        f"{name}: could not be loaded" for name in ("other", "tiny")
+    ]
     assert "emel: error: none of the 2 models could be loaded" in done.stderr.splitlines()
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from emel.server.settings import Settings
 
-_log = logging.getLogger("emel.server")
-
 HEADER_SECONDS = 20.0
 """What a client has to send the headers of a request, from connecting or from its last response on."""
 _WONDER_SECONDS = 0.3
@@ -148,7 +146,8 @@ class _Server(uvicorn.Server):
             waited = f"until {loading} is loaded"
         else:
             return
-        _log.info("waiting %s; %s ends at once", waited, self._again)
+        sys.stderr.write(f"waiting {waited}; {self._again} ends at once\n")
+        sys.stderr.flush()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

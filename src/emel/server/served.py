@@ -124,13 +124,12 @@ class ServedModels:
     async def started(self) -> Exception | None:
         """Waits until each model of the start was loaded, failed, or found no room; the failure, if all failed."""
         await asyncio.wait(self._starting)
-        failures = [each.failure for each in self if each.failure is not None and each.state is LoadState.FAILED]
-        if len(failures) < len(self._models):
+        if any(each.state is not LoadState.FAILED for each in self):
             return None
-        if len(failures) == 1:
-            return failures[0]
-        hint = next((each.hint for each in failures if isinstance(each, EmelError) and each.hint), None)
-        return EmelError(f"none of the {len(failures)} models could be loaded", hint=hint)
+        if len(self._models) == 1:
+            return self.first.failure
+        hint = next((each.hint for each in self if each.hint), None)
+        return EmelError(f"none of the {len(self._models)} models could be loaded", hint=hint)
 
     async def unload_idle(self, seconds: float) -> None:
         """Unloads those that nobody has asked for so long."""
@@ -146,7 +145,7 @@ class ServedModels:
     def _start_loading(self, served: ServedModel, *, is_start: bool = False) -> asyncio.Task[ApiError | None]:
         loading = self._loading.get(served.name)
         if loading is None or (loading.done() and served.state is not LoadState.READY):
-            served.state, served.error = LoadState.LOADING, None
+            served.state, served.error, served.failure = LoadState.LOADING, None, None
             loading = self._loading[served.name] = asyncio.ensure_future(self._load(served, is_start=is_start))
         return loading
 

@@ -48,6 +48,7 @@ class ServedModel:
         self.created = int(time.time())
         self.state = LoadState.UNLOADED
         self.error: str | None = None
+        self.hint: str | None = None
         self.failure: Exception | None = None
         self.last_used = time.monotonic()
         self.taken: set[Listener] = set()
@@ -127,14 +128,15 @@ class ServedModel:
     def fail(self, error: Exception) -> None:
         """It cannot be loaded, for that reason; who had it loaded tells it, with `log_failure` for one."""
         self.state, self.error, self.failure = LoadState.FAILED, str(error) or type(error).__name__, error
+        self.hint = getattr(error, "hint", None)
 
     def log_failure(self) -> None:
         """A line about why it could not be loaded, if so; with a traceback where EMEL is at fault."""
-        if self.state is LoadState.FAILED:
+        if self.failure is not None:
             is_ours = not isinstance(self.failure, EmelError | MemoryError | OSError)
-            hint = getattr(self.failure, "hint", None)
-            told = f"{self.error}; {hint}" if hint else self.error
+            told = f"{self.error}; {self.hint}" if self.hint else self.error
             _log.error("%s: could not be loaded: %s", self.name, told, exc_info=self.failure if is_ours else None)
+            self.failure = None  # its traceback holds what was loaded by then
 
     async def unload(self, reason: str | None = None) -> None:
         """Gives its memory back; requests that run fail. reason: for the log, if it is to be told."""

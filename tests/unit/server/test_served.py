@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -159,6 +161,26 @@ def test_what_the_start_came_to_is_told(caplog: pytest.LogCaptureFixture) -> Non
         assert "a: could not be loaded: no; mend it" in caplog.messages
 
     caplog.set_level("INFO", "emel.server")
+    asyncio.run(run())
+
+
+def test_what_a_model_that_failed_had_loaded_is_not_held() -> None:
+    made: list[weakref.ref[FakeModel]] = []
+
+    def load() -> FakeModel:
+        model = FakeModel("x")
+        made.append(weakref.ref(model))
+        raise EmelError("no")
+
+    async def run() -> None:
+        models = ServedModels(loads(a=lambda: FakeModel("y"), b=load))
+        models.start()
+        assert await models.started() is None
+        assert models.named("b").error == "no"
+        gc.collect()
+        assert [each() for each in made] == [None]
+        await models.close()
+
     asyncio.run(run())
 
 
