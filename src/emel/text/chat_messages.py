@@ -70,7 +70,8 @@ def _check_message(where: str, message: Mapping[str, Any]) -> dict[str, Any]:
         raise ChatTemplateError(f"{where} is of type {type(message).__name__}: a dict with role is needed") from None
     role = copy.get("role")
     if not isinstance(role, str) or role not in ROLES:
-        seen = f"{where} has no role" if role is None else f"{where}.role is {role!r:.40}"
+        told = f"{role!r:.40}" if isinstance(role, str) else "no text"
+        seen = f"{where} has no role" if role is None else f"{where}.role is {told}"
         raise ChatTemplateError(f"{seen}: allowed are {', '.join(sorted(ROLES))}")
     if copy.get("content", "") is None and not copy.get("tool_calls"):
         raise ChatTemplateError(f"{where} has no content: text is needed where there are no tool_calls")

@@ -82,7 +82,7 @@ class Steps(NamedTuple):
         """The values it takes, in words."""
         return (
             f"a list of {', '.join(self.names)}, each at most once, "
-            f"or their letters as one str (of {''.join(self.names.values())})"
+            f"or their letters as one text (of {''.join(self.names.values())})"
         )
 
     def check(self, name: str, value: Any) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ class Texts(NamedTuple):
     @property
     def allowed(self) -> str:
         """The values it takes, in words."""
-        return f"a list of at most {self.n_most} str, each of 1 to {self.most_characters} characters"
+        return f"a list of at most {self.n_most} texts, each of 1 to {self.most_characters} characters"
 
     def check(self, name: str, value: Any) -> tuple[str, ...]:
         """The texts as a tuple; one text alone is a list of one."""
@@ -173,8 +173,8 @@ class Biases(NamedTuple):
     def allowed(self) -> str:
         """The values it takes, in words."""
         return (
-            "a dict of token id to bias, or a list of [token id, bias]; "
-            f"a bias is a number from {-self.largest} to {self.largest}, or False for never"
+            "token ids with a bias each (an object, a dict), or a list of [token id, bias]; "
+            f"a bias is a number from {-self.largest} to {self.largest}, or false for never"
         )
 
     def check(self, name: str, value: Any) -> tuple[tuple[int, float], ...]:

@@ -91,7 +91,7 @@ def test_sampling_defaults_are_the_published_ones() -> None:
         ("min_tokens", None, "whole numbers from 0"),
         ("ignore_eos", 1, "True and False"),
         ("ignore_eos", "yes", "True and False"),
-        ("samplers", "q", "a list of penalties, dry, .* or their letters as one str"),
+        ("samplers", "q", "a list of penalties, dry, .* or their letters as one text"),
         ("samplers", ["top_k", "top_k"], "a list of penalties"),
         ("samplers", ["top_k", "nope"], "a list of penalties"),
         ("samplers", ["k"], "a list of penalties"),
@@ -99,12 +99,12 @@ def test_sampling_defaults_are_the_published_ones() -> None:
         ("samplers", 5, "a list of penalties"),
         ("samplers", {"top_k": 1}, "a list of penalties"),
         ("samplers", b"k", "a list of penalties"),
-        ("dry_sequence_breakers", [""], "a list of at most 64 str, each of 1 to 64 characters"),
-        ("dry_sequence_breakers", ["a" * 65], "a list of at most 64 str, each of 1 to 64 characters"),
-        ("dry_sequence_breakers", ["a"] * 65, "a list of at most 64 str, each of 1 to 64 characters"),
-        ("dry_sequence_breakers", [5], "a list of at most 64 str"),
-        ("dry_sequence_breakers", b"x", "a list of at most 64 str"),
-        ("dry_sequence_breakers", None, "a list of at most 64 str"),
+        ("dry_sequence_breakers", [""], "a list of at most 64 texts, each of 1 to 64 characters"),
+        ("dry_sequence_breakers", ["a" * 65], "a list of at most 64 texts, each of 1 to 64 characters"),
+        ("dry_sequence_breakers", ["a"] * 65, "a list of at most 64 texts, each of 1 to 64 characters"),
+        ("dry_sequence_breakers", [5], "a list of at most 64 texts"),
+        ("dry_sequence_breakers", b"x", "a list of at most 64 texts"),
+        ("dry_sequence_breakers", None, "a list of at most 64 texts"),
         ("samplers", ";" * 257, "a list of penalties"),
         ("samplers", ["top_k"] * 257, "a list of penalties"),
         ("stop_token_ids", [1] * 65_537, "at most 65536 tokens: these are 65537"),
@@ -114,8 +114,8 @@ def test_sampling_defaults_are_the_published_ones() -> None:
         ("stop_token_ids", "12", "a list of token ids"),
         ("stop_token_ids", [2**31], "a list of token ids"),
         ("stop_token_ids", [True], "a list of token ids"),
-        ("logit_bias", 5, "a dict of token id to bias, or a list of"),
-        ("logit_bias", "ab", "a dict of token id to bias"),
+        ("logit_bias", 5, r"token ids with a bias each \(an object, a dict\), or a list of"),
+        ("logit_bias", "ab", "token ids with a bias each"),
         ("dry_breaker_ids", 5, "a list of lists of token ids"),
     ],
 )
@@ -165,7 +165,8 @@ def test_sampling_checks_what_is_replaced_and_cannot_be_changed() -> None:
 )
 def test_sampling_names_the_bias_that_is_wrong(pair: Any) -> None:
     with pytest.raises(
-        SamplingError, match=r"\Alogit_bias is .*: allowed are a dict of token id to bias, or a list of"
+        SamplingError,
+        match=r"\Alogit_bias is .*: allowed are token ids with a bias each \(an object, a dict\), or a list of",
     ):
         checked(logit_bias=[(0, 1.0), pair])
 
