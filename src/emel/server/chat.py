@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from emel.engine.model import Model
     from emel.engine.results import Chunk
     from emel.server.choices import Answer
     from emel.server.connection import EventStream
@@ -62,7 +63,7 @@ async def create_chat_completion(request: Request) -> Response | EventStream:
     shape = await read_shape(request, ChatRequest)
     served = await ready_model(request, shape.model)
     chat = await in_thread(request, prepare, served, shape)
-    wording = _Wording(served, shape, chat)
+    wording = _Wording(served, served.model, shape, chat)
     return await respond(
         request,
         served,
@@ -131,6 +132,7 @@ class _Wording:
     """OpenAI's words for the answers to a chat."""
 
     served: ServedModel
+    model: Model  # of its own: others may unload it while a client that reads late is told
     shape: ChatRequest
     chat: Chat
 
@@ -152,7 +154,7 @@ class _Wording:
             message["reasoning_content"] = "".join(answer.reasoning)
         if answer.begun:
             message["tool_calls"] = calls_on_wire(answer.calls)
-        logprobs = chat_logprobs(self.served.model.tokenizer, answer.logprobs) if self.shape.logprobs else None
+        logprobs = chat_logprobs(self.model.tokenizer, answer.logprobs) if self.shape.logprobs else None
         return {
             "index": answer.index,
             "message": message,
@@ -174,7 +176,7 @@ class _Wording:
             return {}
         is_constrained = self.chat.new_constraint is not None
         ids, completion = self.chat.prompt_ids, answer.completion
-        return {"transcript": transcript_of(self.served, ids, completion, is_constrained=is_constrained)}
+        return {"transcript": transcript_of(self.model, ids, completion, is_constrained=is_constrained)}
 
 
 class _Telling:
@@ -223,7 +225,7 @@ class _Telling:
     def _logprobs(self, logprobs: Sequence[TokenLogprobs]) -> dict[str, Any] | None:
         if not self._wording.shape.logprobs:
             return None
-        told = chat_logprobs(self._wording.served.model.tokenizer, logprobs)
+        told = chat_logprobs(self._wording.model.tokenizer, logprobs)
         return told if told["content"] else None
 
     def _new_texts(self, index: int, kind: type[TextPiece | ReasoningPiece]) -> sse.TextEvents:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from emel.engine.model import Model
     from emel.engine.results import Chunk
     from emel.server.choices import Answer
     from emel.server.connection import EventStream
@@ -54,7 +55,7 @@ async def create_completion(request: Request) -> Response | EventStream:
     prompts, echoes, new_constraint = await in_thread(request, _prepare, served, shape)
     options = shape.sampling()
     jobs = [Job(ids, options, PlainParser, new_constraint, n) for ids in prompts]
-    wording = _Wording(served, shape, prompts, echoes, new_constraint is not None)
+    wording = _Wording(served, served.model, shape, prompts, echoes, new_constraint is not None)
     return await respond(
         request,
         served,
@@ -98,6 +99,7 @@ class _Wording:
     """OpenAI's words for the answers to prompts. `echoes`: of each answer, what is told before it."""
 
     served: ServedModel
+    model: Model  # of its own: others may unload it while a client that reads late is told
     shape: CompletionRequest
     prompts: list[list[int]]
     echoes: list[str]
@@ -123,12 +125,12 @@ class _Wording:
         if not self.shape.transcript or answer.completion is None:
             return {}
         ids, completion = self.prompts[answer.index // (self.shape.n or 1)], answer.completion
-        return {"transcript": transcript_of(self.served, ids, completion, is_constrained=self.is_constrained)}
+        return {"transcript": transcript_of(self.model, ids, completion, is_constrained=self.is_constrained)}
 
     def _choice(self, answer: Answer, *, has_transcript: bool) -> dict[str, Any]:
         echo, logprobs = self.echoes[answer.index], None
         if self.shape.logprobs is not None:
-            logprobs = completion_logprobs(self.served.model.tokenizer, answer.logprobs, len(echo))
+            logprobs = completion_logprobs(self.model.tokenizer, answer.logprobs, len(echo))
         choice = _part(answer.index, echo + "".join(answer.text), logprobs, answer.finish_reason)
         return choice | (self.transcript(answer) if has_transcript else {})
 
@@ -176,7 +178,7 @@ class _Telling:
     def _logprobs(self, index: int, logprobs: Sequence[TokenLogprobs]) -> dict[str, Any] | None:
         if self._wording.shape.logprobs is None:
             return None
-        told = completion_logprobs(self._wording.served.model.tokenizer, logprobs, self._offsets[index])
+        told = completion_logprobs(self._wording.model.tokenizer, logprobs, self._offsets[index])
         self._offsets[index] += sum(map(len, told["tokens"]))
         return told if told["tokens"] else None
 

@@ -167,7 +167,7 @@ def settings_used(completion: Completion) -> dict[str, Any]:
 
 
 def transcript_of(
-    served: ServedModel, prompt_ids: Sequence[int], completion: Completion, *, is_constrained: bool
+    model: Model, prompt_ids: Sequence[int], completion: Completion, *, is_constrained: bool
 ) -> dict[str, Any]:
     """What `emel verify` computes anew, of an answer whose request had its steps recorded."""
-    return record(served.model, prompt_ids, completion, is_constrained=is_constrained).to_json()
+    return record(model, prompt_ids, completion, is_constrained=is_constrained).to_json()

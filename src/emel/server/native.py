@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from emel.engine.model import Model
     from emel.engine.results import Chunk, Completion
     from emel.server.choices import Answer
     from emel.server.connection import EventStream
@@ -48,7 +49,7 @@ async def create_native_completion(request: Request) -> Response | EventStream:
         request,
         served,
         jobs,
-        _Wording(served, shape, prompt_ids, new_constraint is not None),
+        _Wording(served, served.model, shape, prompt_ids, new_constraint is not None, served.fingerprint),
         is_streamed=bool(shape.stream),
         has_progress=bool(shape.return_progress),
         ping_seconds=shape.ping_seconds,
@@ -71,9 +72,11 @@ class _Wording:
     """llama.cpp's words for the answer to a prompt."""
 
     served: ServedModel
+    model: Model  # of its own: others may unload it while a client that reads late is told
     shape: NativeRequest
     prompt_ids: list[int]
     is_constrained: bool
+    fingerprint: str
 
     def whole(self, answers: list[Answer]) -> dict[str, Any]:
         [answer] = answers
@@ -97,7 +100,7 @@ class _Wording:
             "tokens_evaluated": len(self.prompt_ids),
         }
         if self.shape.n_probs and logprobs:
-            told = chat_logprobs(self.served.model.tokenizer, logprobs)["content"]
+            told = chat_logprobs(self.model.tokenizer, logprobs)["content"]
             if told:
                 part["completion_probabilities"] = told
         return part
@@ -106,8 +109,8 @@ class _Wording:
         return {
             "stop": True,
             "model": self.served.name,
-            "system_fingerprint": self.served.fingerprint,
-            "prompt": self.served.model.detokenize(self.prompt_ids),
+            "system_fingerprint": self.fingerprint,
+            "prompt": self.model.detokenize(self.prompt_ids),
             "generation_settings": settings_used(completion),
             "truncated": False,  # a prompt that does not fit is refused
             "has_new_line": "\n" in completion.text,
@@ -122,7 +125,7 @@ class _Wording:
         if not self.shape.transcript:
             return {}
         is_constrained = self.is_constrained
-        return {"transcript": transcript_of(self.served, self.prompt_ids, completion, is_constrained=is_constrained)}
+        return {"transcript": transcript_of(self.model, self.prompt_ids, completion, is_constrained=is_constrained)}
 
 
 class _Telling:

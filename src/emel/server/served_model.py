@@ -57,6 +57,7 @@ class ServedModel:
         self._turn = asyncio.Lock()  # it is never loaded while what it was is still there
         self._load = load
         self._model: Model | None = None
+        self._fingerprint: str | None = None
         self._counts = WaveCounts()
 
     @property
@@ -79,10 +80,12 @@ class ServedModel:
     @property
     def fingerprint(self) -> str:
         """What decides the bits of an answer: the model's own, and a digest of a template that it was given."""
-        chosen = self.model.chosen_template
-        if chosen is None:
-            return self.model.fingerprint
-        return f"{self.model.fingerprint}-{blake2b(chosen.encode(), digest_size=4).hexdigest()}"
+        model = self.model
+        if self._fingerprint is None:  # every response tells it
+            chosen = model.chosen_template
+            digest = "" if chosen is None else f"-{blake2b(chosen.encode(), digest_size=4).hexdigest()}"
+            self._fingerprint = f"{model.fingerprint}{digest}"
+        return self._fingerprint
 
     @property
     def is_loaded(self) -> bool:
@@ -140,7 +143,7 @@ class ServedModel:
 
     async def unload(self, reason: str | None = None) -> None:
         """Gives its memory back; requests that run fail. reason: for the log, if it is to be told."""
-        model, self._model = self._model, None
+        model, self._model, self._fingerprint = self._model, None, None
         if model is not None and reason is not None:
             _log.info("%s: unloaded: %s", self.name, reason)
         if self.state is LoadState.READY:

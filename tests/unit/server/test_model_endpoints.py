@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from emel.engine.results import Chunk
 from emel.errors import ModelLoadError
+from emel.text.sampler import TokenLogprobs
 from unit.server.fake_model import FakeModel
 
 if TYPE_CHECKING:
@@ -220,3 +223,29 @@ def test_the_field_that_is_wrong_is_named(serve: Callable[..., TestClient], fiel
     response = serve(FakeModel("x")).post(PATH, json={**CHAT, field: value})
     assert response.status_code == 400, response.text
     assert response.json()["error"]["param"] == field
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/completion", {"prompt": "a", "n_probs": 1}),
+        ("/v1/completions", {"prompt": "a", "logprobs": 1}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "logprobs": True}),
+    ],
+)
+def test_a_stream_is_told_to_its_end_when_its_model_is_unloaded_meanwhile(
+    serve: Callable[..., TestClient], path: str, asked: dict[str, Any]
+) -> None:
+    model = FakeModel()
+    client = serve({"fake": lambda: model})
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(client.post, path, json={**asked, "stream": True})
+        assert model.submitted.wait(10)
+        assert client.post("/models/unload", json={"model": "fake"}).status_code == 200
+        [request] = model.requests
+        request.listener.on_chunk(Chunk("b", (1,), logprobs=[TokenLogprobs(1, -0.5, ((1, -0.5),))]))
+        request.say("c")
+        told = answer.result(20).text
+    assert "error" not in told
+    assert '"b"' in told
+    assert '"c"' in told
