@@ -3,10 +3,10 @@
 // A matrix is read once, from end to end, and what lies kFetchAhead bytes further on is fetched on the way, into the
 // second-level cache. The CPU's own prefetcher stops at the borders of pages and loses its thread where records are too
 // large to stay in the first-level cache beside the weights; for a token or two a good one does better alone over bytes,
-// and over nibbles while records are small. Where it falls behind (core/prefetcher.h), everything is asked for, and once
-// more from near by, into the first-level cache; that first, or it waits behind requests that memory answers. Every line
-// is asked for: gaps are worse than nothing. At the end of a slice, what follows is asked for in vain.
-// Measured: docs/decisions/0011-weights-fetched-far-ahead.md.
+// and over nibbles while records are small (kFetchesAll: on the CPUs of this route it does not). Where it falls behind
+// (core/prefetcher.h), everything is asked for, and once more from near by, into the first-level cache; that first, or
+// it waits behind requests that memory answers. Every line is asked for: gaps are worse than nothing. At the end of a
+// slice, what follows is asked for in vain. Measured: docs/decisions/0011-weights-fetched-far-ahead.md.
 #pragma once
 
 namespace emel {
@@ -17,7 +17,7 @@ constexpr size_t kFetchNear = 2 * 1024;
 constexpr size_t kSmallRecord = 6 * 1024;  // bytes: 2,340 columns in two planes
 
 constexpr bool fetches_ahead(Quants quants, int n_tokens, size_t record_bytes) {
-  if (n_tokens > 2) return true;
+  if (kFetchesAll || n_tokens > 2) return true;
   if (quants == Quants::kBytes) return false;
   if (quants == Quants::kNibbles || quants == Quants::kTable) return record_bytes > kSmallRecord;
   return true;

@@ -9,6 +9,7 @@
 namespace emel {
 namespace {
 
+constexpr bool kFetchesAll = true;  // blocks for one token, too, are asked for far ahead (kernels/fetch.h)
 constexpr int kTileTokens = 4;  // tokens per tile of block weights
 constexpr int kChainTokens = 1;  // tokens per tile that have the planes in chains of their own (dot_single)
 constexpr bool kShiftSums = false;  // larger weights take more products with one plane

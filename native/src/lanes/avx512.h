@@ -16,6 +16,7 @@ using F32 = __m512;
 using I32 = __m512i;
 
 // Tile shapes that fit the register file: tokens per tile of block weights.
+constexpr bool kFetchesAll = false;  // blocks for one token, too, are asked for far ahead (kernels/fetch.h)
 constexpr int kTileTokens = 8;
 constexpr int kChainTokens = 4;  // tokens per tile that have the planes in chains of their own (dot_single)
 constexpr bool kShiftSums = true;  // fields of two bits are shifted down in the sums, not in the weights

@@ -6,6 +6,7 @@
 namespace emel {
 namespace {
 
+constexpr bool kFetchesAll = false;  // blocks for one token, too, are asked for far ahead (kernels/fetch.h)
 constexpr int kTileTokens = 4;  // tokens per tile of block weights
 constexpr int kChainTokens = 1;  // tokens per tile that have the planes in chains of their own (dot_single)
 constexpr bool kShiftSums = true;  // fields of two bits are shifted down in the sums, not in the weights

@@ -20,6 +20,7 @@ struct I32 {
 };
 
 // Tile shapes that fit the register file: 32 registers.
+constexpr bool kFetchesAll = false;  // blocks for one token, too, are asked for far ahead (kernels/fetch.h)
 constexpr int kFloatTokens = 1;  // tokens per tile with float weights
 constexpr int kFloatPartials = 4;  // of their four sums over k at once, 2 or 4
 constexpr int kScoreRows = 6;  // query rows and blocks of keys per tile of attention scores

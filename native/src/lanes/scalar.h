@@ -22,6 +22,7 @@ struct I32 {
 };
 
 // Tile shapes that fit the register file: tokens per tile of block weights.
+constexpr bool kFetchesAll = false;  // blocks for one token, too, are asked for far ahead (kernels/fetch.h)
 constexpr int kTileTokens = 1;
 constexpr int kChainTokens = 1;  // tokens per tile that have the planes in chains of their own (dot_single)
 constexpr bool kShiftSums = false;  // fields of two bits are shifted down in the sums, not in the weights
