@@ -212,6 +212,22 @@ void bytes() {
   }
 }
 
+#if defined(EMEL_JOINS_PLANES)
+// 32 values of each token, from two planes into the one order that these lanes take them in.
+template <size_t kTokens, size_t kStride, size_t kLowAt>
+void join_planes(int8_t (&a)[kTokens * kStride]) {
+  for (size_t t = 0; t < kTokens; ++t) {
+    int8_t* token = a + t * kStride;
+    float q[2][16];
+    for (size_t i = 0; i < 32; ++i) {
+      const int32_t joined = 255 * token[i] + token[kLowAt + i];
+      memcpy(&q[i / 16][i % 16], &joined, sizeof joined);
+    }
+    for (size_t half = 0; half < 2; ++half) store_joined(token + 32 * half, i_bits(f_load(q[half])));
+  }
+}
+#endif
+
 // Tokens in tiles of T: whatever T is, the digest is the same.
 template <int kPlanes, int T, int kBits, int kFirst, int kCount>
 void dots() {
@@ -235,6 +251,9 @@ void dots() {
       const int r = static_cast<int>(next_random() % 255) - 127;
       x = static_cast<int8_t>(round % 3 == 0 ? 127 : round % 3 == 1 ? -127 : r);
     }
+#if defined(EMEL_JOINS_PLANES)
+    if constexpr (kPlanes == 2) join_planes<kTokens, kStride, kLowAt>(a);
+#endif
     U8 w[8];
     for (int j = 0; j < 8; ++j) w[j] = u_load(weights[j]);
     for (size_t t = 0; t < kTokens; t += T) {

@@ -358,6 +358,7 @@ EMEL_INLINE F32 load_column(const Bfloat* p) { return f_load_bf16(&p->bits); }
 EMEL_INLINE F32 load_column(const float* p) { return f_load(p); }
 
 constexpr int kPartials = 4;  // interleaved sums over k, joined (0 + 2) + (1 + 3)
+static_assert(kFloatPartials == kPartials || kFloatPartials * 2 == kPartials);
 
 // Columns k with kFirst <= k % kPartials < kFirst + kCount, as many sums at once as there are registers for.
 template <class Weight, int T, int kFirst, int kCount>
@@ -410,7 +411,6 @@ EMEL_INLINE void float_tile(const MatmulArgs& m, const Weight* columns, size_t g
   if constexpr (T == 1 || kFloatPartials == kPartials) {
     add_columns<Weight, T, 0, kPartials>(m, columns, token, sums);
   } else {
-    static_assert(kFloatPartials * 2 == kPartials);
     add_columns<Weight, T, 0, kFloatPartials>(m, columns, token, sums);
     add_columns<Weight, T, kFloatPartials, kFloatPartials>(m, columns, token, sums);
   }
