@@ -10,9 +10,9 @@
 // Quantised activations: one record per token, blocks of 32 values x = d * q. In two planes |q| <= 32512 and
 // q = 255 * high + low: first the int8 high parts of all blocks, then their int8 low parts; or, on a route that joins
 // them (Kernels::joins_planes), the int16 q itself, of four columns the second and the third exchanged. In one plane
-// |q| <= 127, and there are no low parts. Then per block float32 scale d, float32 d * sum(q), int32 -sum(q), and int32 sums of each half
-// block. Two planes because one (3 % error in the logits of a small model) is not near enough to the exact answer; one
-// for those who ask for it: docs/decisions/0001-two-planes.md.
+// |q| <= 127, and there are no low parts. Then per block float32 scale d, float32 d * sum(q), int32 -sum(q), and int32
+// sums of each half block. Two planes because one (3 % error in the logits of a small model) is not near enough to the
+// exact answer; one for those who ask for it: docs/decisions/0001-two-planes.md.
 #pragma once
 
 #include "kernels/formats.h"

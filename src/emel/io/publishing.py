@@ -35,9 +35,12 @@ class PartialFile:
             self._lock = self.path.open("ab")
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 self._lock.close()
                 raise OSError(errno.EBUSY, "another run is writing it", str(target)) from None
+            except OSError:  # of a file system without locks
+                self._lock.close()
+                raise
             if self._is_current():
                 return
             self._lock.close()  # its writer took it away meanwhile

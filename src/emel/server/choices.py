@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from emel.text.answers import AnswerParser, Piece
     from emel.text.constraint import Constraint
 
+_log = logging.getLogger("emel.server")
+
 
 @dataclass(slots=True)
 class Answer:
@@ -76,8 +78,6 @@ class Answer:
             elif isinstance(piece, CallArguments):
                 self.begun[-1][1].append(piece.text)
 
-
-_log = logging.getLogger("emel.server")
 
 _AT_ONCE = 256
 """Chunks that are heard before others of the event loop have their turn."""

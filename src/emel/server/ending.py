@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from emel.server import sse
 from emel.server.errors import ApiError, is_anthropic
-from emel.server.wire import HURRY
+from emel.server.wire import hurry
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -36,7 +36,7 @@ class Ending:
         try:
             await self._app(scope, receive, watched)
         except asyncio.CancelledError:
-            scope.get(HURRY, _nothing)()  # a client that does not read is not waited for any more
+            hurry(scope)  # a client that does not read is not waited for any more
             error = ApiError(503, "the server ends: ask again once it is back", headers={"retry-after": "5"})
             if not seen:
                 await error.response(scope)(scope, receive, send)
@@ -53,7 +53,3 @@ def _is_open_stream(seen: list[Message]) -> bool:
 
 def _event(error: ApiError, scope: Scope) -> bytes:
     return sse.event(error.anthropic_body, "error") if is_anthropic(scope["path"]) else sse.event(error.body)
-
-
-def _nothing() -> None:
-    """There is no way."""

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from emel.server import sse
 from emel.server.connection import EventStream
 from emel.server.errors import ApiError
-from emel.server.wire import HURRY, write
+from emel.server.wire import hurry, write
 from emel.sm.trace import Transition, trace
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ async def _tell_until_end(
     async def hurry_at_end() -> None:
         while not state.is_ending:
             await asyncio.sleep(PERIOD)
-        request.scope.get(HURRY, lambda: None)()
+        hurry(request.scope)
 
     ending = asyncio.ensure_future(hurry_at_end())
     try:

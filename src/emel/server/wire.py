@@ -6,13 +6,19 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from starlette.types import Send
+    from starlette.types import Scope, Send
 
 WIRE = "emel.wire"
 """Of a scope: the wire of its connection, where there is a shorter way than ASGI's `send`."""
 
 HURRY = "emel.hurry"
 """Of a scope: where there is a way, what has nothing more that is sent wait for the client, for last words."""
+
+
+def hurry(scope: Scope) -> None:
+    """Has what is sent for a request wait for its client no more, where there is a way."""
+    if (resume := scope.get(HURRY)) is not None:
+        resume()
 
 
 class Wire(Protocol):
